@@ -547,36 +547,44 @@ def noise(count: int = 100, first: int = 0, men: int = 24) -> dict[str, Any]:
     """Validate the joint model where beliefs, readers, age and PSA tell nothing of histology.
 
     Every AUC must be one half. Each entry has the mean AUC over cohorts, first of the probabilities
-    as they are, then less the base of the model that leaves the man out. For regions a third mean
-    is in units of this model's spread, too. The standard error of the last mean is in brackets.
-    ``first`` is the seed of the first cohort.
+    as they are, then less the base of the model that leaves the man out. The third mean is the
+    program's own: of regions in units of this model's spread, too, and of men by their ranks among
+    the men of the fit. The standard error of the last mean is in brackets. ``first`` is the seed of
+    the first cohort.
     """
     result: dict[str, Any] = {"cohorts": count, "men": men}
-    for name, with_readers in (("images alone", False), ("with readers' scores", True)):
-        aucs = np.array(
-            Parallel(n_jobs=2)(
-                delayed(_noise_cohort)(first + number, men, with_readers) for number in range(count)
+    for kind, alike in (("independent", 0.0), ("alike", 0.7)):
+        for evidence, with_readers in (("images alone", False), ("with readers' scores", True)):
+            aucs = np.array(
+                Parallel(n_jobs=2)(
+                    delayed(_noise_cohort)(first + number, men, alike, with_readers)
+                    for number in range(count)
+                )
             )
-        )
-        error = aucs.std(axis=0, ddof=1) / np.sqrt(count)
-        means = [f"{mean:.3f}" for mean in aucs.mean(axis=0)]
-        result[f"AUC of regions, {name}"] = f"{', '.join(means[:3])} ({error[2]:.3f})"
-        result[f"AUC of men, {name}"] = f"{', '.join(means[3:])} ({error[4]:.3f})"
+            error = aucs.std(axis=0, ddof=1) / np.sqrt(count)
+            means = [f"{mean:.3f}" for mean in aucs.mean(axis=0)]
+            name = f"{kind}, {evidence}"
+            result[f"AUC of regions, {name}"] = f"{', '.join(means[:3])} ({error[2]:.3f})"
+            result[f"AUC of men, {name}"] = f"{', '.join(means[3:])} ({error[5]:.3f})"
     return result
 
 
-def _noise_cohort(seed: int, men: int, with_readers: bool) -> np.ndarray:
-    """Return AUCs of one cohort: of regions by three kinds of numbers, and of men by two."""
+def _noise_cohort(seed: int, men: int, alike: float, with_readers: bool) -> np.ndarray:
+    """Return AUCs of one cohort: of regions and of men, each by three kinds of numbers.
+
+    ``alike`` is the standard deviation of the part of belief, and of the part of histology, that
+    the regions of a man share. The two parts are independent.
+    """
     rng = np.random.default_rng([47, seed])
     # Each man has as many regions. More regions would make a cancer in one of them more likely, and
     # their number would then tell who has cancer.
     man = np.repeat(np.arange(men), 4)
     n = len(man)
     of_man = rng.normal(size=(4, men))
-    # A man's regions are alike in histology, and alike in belief, but the two are independent.
-    belief = special.expit(-1 + 0.7 * of_man[0, man] + 0.7 * rng.normal(size=n))
-    readers = special.expit(-1 + 0.7 * of_man[0, man] + 0.7 * rng.normal(size=n))
-    malignant = 0.7 * of_man[1, man] + 0.7 * rng.normal(size=n) > 0.6
+    of_region = np.sqrt(1 - alike**2) * rng.normal(size=(3, n))
+    belief = special.expit(-1 + alike * of_man[0, man] + of_region[0])
+    readers = special.expit(-1 + alike * of_man[0, man] + of_region[1])
+    malignant = alike * of_man[1, man] + of_region[2] > 0.67
     rows = pd.DataFrame(
         {
             "participant_id": [f"sub-{number:03d}" for number in man],
@@ -594,7 +602,7 @@ def _noise_cohort(seed: int, men: int, with_readers: bool) -> np.ndarray:
     aucs = []
     for kind in ("probability", "shifted", "centred"):
         aucs.append(metrics.auc(truth, risk.regions[kind]))
-    for kind in ("probability", "centred"):
+    for kind in ("probability", "centred", "rank"):
         aucs.append(metrics.auc(truth_of_man, risk.men[kind]))
     return np.array(aucs)
 

@@ -58,6 +58,7 @@ SHARED = {
     "outlines",
     "order",
     "alignment",
+    "rank",
 }
 MAKERS = (
     "learning/evaluation/",

@@ -419,13 +419,12 @@ MAN_COLUMNS = (
     ResultColumn("psa_density", "number", "the man's PSA density", unit="ng/mL2"),
     ResultColumn("model", "text", "the model that gave his regions their numbers", _MEN),
     ResultColumn(
-        "centred",
-        "number",
-        "in a validation the number by which men are ranked: the log-odds of the man's "
-        "probability less the base log-odds of the model that leaves him out; in a prediction "
-        "empty",
+        "rank",
+        "share",
+        "in a validation the number by which men are ordered, for the AUC among others: the share "
+        "of the other men to whom the model that leaves the man out gives a lower probability; in "
+        "a prediction empty",
         f"{_RISK}::validated_risk",
-        unit="log-odds",
         since=_TWO_NUMBERS,
     ),
 )

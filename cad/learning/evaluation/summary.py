@@ -42,10 +42,10 @@ from cad.learning.labels.skill import SkillTable
 
 DEFAULT_DECISION = DecisionSettings()
 CENTRED = (
-    "Ranks (AUC, average precision) and the calibration slope compare left-out patients by "
-    "log-odds less the base log-odds of the model that scored them, for regions in units of that "
-    "model's spread; probabilities, thresholds and all other measures are on that model's own "
-    "scale."
+    "Ranks (AUC, average precision) and the calibration slope compare left-out regions by log-odds "
+    "less the base log-odds of the model that scored them, in units of that model's spread. Men are "
+    "ordered by their rank among the men of that model's training. Probabilities, thresholds and "
+    "all other measures are on that model's own scale."
 )
 
 

@@ -21,6 +21,7 @@ from cad.learning.evaluation.folds.crossval import OutOfFold
 from cad.learning.evaluation.measures.centring import (
     base_log_odds,
     centred_log_odds,
+    ranked,
     spread_of_log_odds,
     stretches,
 )
@@ -65,8 +66,10 @@ class Risk:
     men : DataFrame
         Table indexed by ``participant_id``, with the columns ``probability, probability_of,
         probability_low, probability_high, probability_images, unknown, truth, age, psa,
-        psa_density, model``; in a validation also ``centred``, which is less the base alone. On
-        noise this ranks men as chance does, and units of the spread would not (docs/methods.md 6).
+        psa_density, model``. In a validation also ``rank``, the share of the men of the fit to whom
+        the model that leaves the man out gives a lower probability, and ``centred``, log-odds less
+        the base log-odds of that model. Men are ordered by the first, and thresholds chosen on the
+        second.
     joint : JointModel or None
         In a validation: the joint model fitted to all men; None without histology.
     notes : tuple of str
@@ -191,6 +194,7 @@ def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
     )
     common_of_men = base_log_odds(data.histology_of_men())
     men["centred"] = centred_log_odds(predicted.man, left.base_of_men, common_of_men)
+    men["rank"] = left.rank_of_men
     return Risk(regions, men, joint, joint.notes)
 
 
@@ -205,6 +209,9 @@ class _LeftOut:
     base_of_regions, base_of_men : ndarray, shapes (n,) and (m,)
         Log-odds of the share of malignant regions, or of men with cancer, in the fit of the
         predicting model.
+    rank_of_men : ndarray, shape (m,)
+        Share of the men of the fit to whom the predicting model gives a lower probability than to
+        the man who was left out.
     stretch_of_regions, stretch_of_images : ndarray, shape (n,)
         Factors by which the difference of a region's log-odds from the base is multiplied, so that
         all models have the same standard deviation of log-odds in their fits. The second is for the
@@ -214,6 +221,7 @@ class _LeftOut:
     predicted: JointPrediction
     base_of_regions: np.ndarray
     base_of_men: np.ndarray
+    rank_of_men: np.ndarray
     stretch_of_regions: np.ndarray
     stretch_of_images: np.ndarray
 
@@ -231,14 +239,23 @@ def _each_left_out(data: MenAndRegions, seed: int) -> _LeftOut:
     }
     base_of_regions = np.zeros(regions)
     base_of_men = np.zeros(data.men)
+    rank_of_men = np.zeros(data.men)
     notes = [""] * data.men
     truth_of_all = data.histology_of_men()
     model_of_man = np.zeros(data.men, dtype=int)
     spreads = []
     for number, (men, model) in enumerate(left_out(data, seed)):
         model_of_man[men] = number
-        spreads.append(_spreads_in_fit(model, data, men))
         out = men[data.man]
+        # Regions and men without histology taught the model nothing, and are not counted.
+        in_fit = model.predict(data.of_men(~men))
+        has_truth = np.isfinite(data.truth[~out])
+        spreads.append(
+            (
+                spread_of_log_odds(in_fit.probability[has_truth]),
+                spread_of_log_odds(in_fit.probability_images[has_truth]),
+            )
+        )
         predicted = model.predict(data.of_men(men))
         for name, column in columns.items():
             column[out] = getattr(predicted, name)
@@ -248,32 +265,17 @@ def _each_left_out(data: MenAndRegions, seed: int) -> _LeftOut:
             notes[man] = note
         base_of_regions[out] = base_log_odds(data.truth[~out])
         base_of_men[men] = base_log_odds(truth_of_all[~men])
+        men_of_truth = np.isfinite(truth_of_all[~men])
+        rank_of_men[men] = ranked(predicted.man, in_fit.man[men_of_truth])
     of_probability, of_images = np.transpose(spreads)
     model_of_region = model_of_man[data.man]
     return _LeftOut(
         JointPrediction(**columns, **of_men, notes=tuple(notes)),
         base_of_regions,
         base_of_men,
+        rank_of_men,
         stretch_of_regions=stretches(of_probability)[model_of_region],
         stretch_of_images=stretches(of_images)[model_of_region],
-    )
-
-
-def _spreads_in_fit(
-    model: JointModel, data: MenAndRegions, left: np.ndarray
-) -> tuple[float, float]:
-    """Return standard deviations of a model's log-odds over the regions to which it was fitted.
-
-    They are those of the probabilities, and of the probabilities from images alone. ``left`` marks
-    the men who were left out. Regions without histology taught the model nothing and are not
-    counted.
-    """
-    taught = ~left
-    predicted = model.predict(data.of_men(taught))
-    of_truth = np.isfinite(data.truth[taught[data.man]])
-    return (
-        spread_of_log_odds(predicted.probability[of_truth]),
-        spread_of_log_odds(predicted.probability_images[of_truth]),
     )
 
 

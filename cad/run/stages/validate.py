@@ -243,7 +243,7 @@ def _validated_men(
     measured = measure_men(
         truth,
         probability,
-        centred,
+        men["rank"].to_numpy(float),
         on_one_scale=expit(centred),
         bootstraps=settings.bootstraps,
         seed=settings.seed,

@@ -104,7 +104,7 @@ def test_on_noise_the_probabilities_rank_nobody() -> None:
     """Shuffled truths: ranks of left-out men are those of coin flips, centred or not at all."""
     from sklearn.metrics import roc_auc_score
 
-    centred, shifted, raw = [], [], []
+    centred, shifted, raw, men = [], [], [], []
     for seed in range(30):
         rows = regions(seed, men=24, readers=False)
         rng = np.random.default_rng(seed)
@@ -114,9 +114,18 @@ def test_on_noise_the_probabilities_rank_nobody() -> None:
         centred.append(roc_auc_score(rows["truth"], risk.regions["centred"]))
         shifted.append(roc_auc_score(rows["truth"], risk.regions["shifted"]))
         raw.append(roc_auc_score(rows["truth"], risk.regions["probability"]))
+        # Each man has as many regions: their number must not tell who has cancer.
+        rows["participant_id"] = [f"sub-{row // 3:03d}" for row in range(len(rows))]
+        risk = validated_risk(rows, rows["belief"].to_numpy(), seed=0)
+        men.append(
+            [roc_auc_score(risk.men["truth"], risk.men[kind]) for kind in ("rank", "centred")]
+        )
     error = np.std(centred) / np.sqrt(30)
     assert abs(np.mean(centred) - 0.5) < 3 * error
     assert np.mean(raw) < np.mean(shifted) < np.mean(centred)
+    of_rank, less_base = np.mean(men, axis=0)
+    assert abs(of_rank - 0.5) < 3 * np.std(men, axis=0)[0] / np.sqrt(30)
+    assert of_rank < less_base
 
 
 @pytest.mark.parametrize("known", ["nothing", "one man"])
@@ -622,3 +631,14 @@ def test_left_out_men_are_ranked_in_units_of_their_models_spread() -> None:
     expected = common + (risk.regions["shifted"] - common) * factor[data.man]
     np.testing.assert_allclose(risk.regions["centred"], expected, atol=2e-3)
     assert np.ptp(factor) > 0.05
+
+
+def test_left_out_men_are_ranked_among_the_men_who_taught_their_model() -> None:
+    rows = regions(19, men=12)
+    belief = rows["belief"].to_numpy()
+    risk = validated_risk(rows, belief, seed=0)
+    data, names = evidence(rows, belief)
+    for name in names:
+        others = data.of_men(np.asarray(names != name))
+        below = fit_joint(others).predict(others).man < risk.men.loc[name, "probability"]
+        assert risk.men.loc[name, "rank"] == pytest.approx(below.mean(), abs=1e-9)
