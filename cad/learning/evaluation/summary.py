@@ -43,9 +43,9 @@ from cad.learning.labels.skill import SkillTable
 DEFAULT_DECISION = DecisionSettings()
 CENTRED = (
     "Ranks (AUC, average precision) and the calibration slope compare left-out regions by log-odds "
-    "less the base log-odds of the model that scored them, in units of that model's spread. Men are "
-    "ordered by their rank among the men of that model's training. Probabilities, thresholds and "
-    "all other measures are on that model's own scale."
+    "less the base log-odds of the model that scored them, in units of that model's spread. Men "
+    "are ordered by their rank among the men of that model's training. Probabilities, thresholds "
+    "and all other measures are on that model's own scale."
 )
 
 
