@@ -27,15 +27,21 @@ from cad.base.files import write_csv
 from cad.evidence.experiments.picai import MEN, deal, read_marksheet, score_men, shares
 from cad.learning.evaluation.decisions.recalibrate import recalibration
 from cad.learning.evaluation.folds.ask import positive_probability
+from cad.learning.evaluation.folds.crossval import out_of_fold
 from cad.learning.evaluation.measures import metrics
-from cad.learning.evaluation.measures.centring import ranked
+from cad.learning.evaluation.measures.centring import (
+    base_log_odds,
+    centred_log_odds,
+    ranked,
+    spread_of_log_odds,
+    stretches,
+)
 from cad.learning.joint_model import (
     MenAndRegions,
     fit_joint,
     of_arrays,
     predict_left_out,
     readers_logit,
-    teaching_beliefs,
     weight_of_men,
 )
 from cad.learning.learners.averaged import AveragedProbabilisticSVC
@@ -86,33 +92,37 @@ def simulated(seed: int, men: int) -> Cohort:
     return Cohort(drawn.features, drawn.p, drawn.eta, drawn.truth, man)
 
 
-def believe(cohort: Cohort, train: np.ndarray, features: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the shipped learner's beliefs from some regions' readers, and their base log-odds."""
-    use = train & np.isfinite(cohort.readers)
+def believe(cohort: Cohort, features: np.ndarray) -> np.ndarray:
+    """Return the beliefs of the shipped learner, trained on the cohort's readers."""
+    use = np.isfinite(cohort.readers)
     learner = AveragedProbabilisticSVC()
     learner.fit(
         cohort.features[use], cohort.readers[use], eta=cohort.eta[use], groups=cohort.man[use]
     )
-    belief = positive_probability(learner, features)
-    return belief, float(special.logit(cohort.readers[use].mean()))
+    return positive_probability(learner, features)
 
 
-def out_of_fold(cohort: Cohort) -> np.ndarray:
-    """Return out-of-fold beliefs, with the base log-odds of each fold subtracted."""
+def left_out_beliefs(cohort: Cohort) -> np.ndarray:
+    """Return the shipped learner's beliefs of left-out men, as if all folds had the same base."""
     order = np.random.default_rng(0).permutation(int(cohort.man.max()) + 1)
     fold = (order % FOLDS)[cohort.man]
-    belief = np.empty(len(fold))
-    base = np.empty(FOLDS)
-    for number in range(FOLDS):
-        left = fold == number
-        belief[left], base[number] = believe(cohort, ~left, cohort.features[left])
-    return teaching_beliefs(belief, fold, base)
+    # With zeros in front, names have the order of the numbers, here and in ``believe``. The learner
+    # deals patients to its inner folds in this order.
+    names = np.array([f"{man:04d}" for man in cohort.man])
+    folds = out_of_fold(
+        AveragedProbabilisticSVC(),
+        cohort.features,
+        cohort.readers,
+        groups=fold,
+        eta=cohort.eta,
+        patients=names,
+    )
+    return folds.on_common_base
 
 
 def nested(cohort: Cohort) -> np.ndarray:
     """Return each man's probabilities; neither model nor others' beliefs have seen him."""
     probability = np.empty(len(cohort.man))
-    everyone = np.ones(len(cohort.man), dtype=bool)
     for man in range(int(cohort.man.max()) + 1):
         of_one = cohort.man == man
         others = Cohort(
@@ -122,8 +132,8 @@ def nested(cohort: Cohort) -> np.ndarray:
             cohort.truth[~of_one],
             np.unique(cohort.man[~of_one], return_inverse=True)[1],
         )
-        model = fit_joint(others.joined(out_of_fold(others)))
-        belief, _ = believe(others, everyone[~of_one], cohort.features[of_one])
+        model = fit_joint(others.joined(left_out_beliefs(others)))
+        belief = believe(others, cohort.features[of_one])
         men = of_arrays(
             belief,
             np.zeros(of_one.sum(), dtype=int),
@@ -203,9 +213,9 @@ def _net_benefit(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def _one_cohort(seed: int, men: int) -> dict[str, Any]:
     cohort = simulated(seed, men)
     new = simulated(seed + 5000, men)
-    data = cohort.joined(out_of_fold(cohort))
+    data = cohort.joined(left_out_beliefs(cohort))
     model = fit_joint(data)
-    belief, _ = believe(cohort, np.ones(len(cohort.man), dtype=bool), new.features)
+    belief = believe(cohort, new.features)
     ahead = model.predict(new.joined(belief))
     behind = predict_left_out(data)
     rng = np.random.default_rng([seed, 1])
@@ -422,63 +432,84 @@ def picai(folder: Path, repeats: int = 5) -> dict[str, Any]:
     rows = []
     for seed in range(repeats):
         folds = deal(men["man"], seed)
-        alone, rank, _ = score_men(men, folds, MEN)
+        alone, rank_alone, centred_alone = score_men(men, folds, MEN)
+        men_alone = pd.DataFrame(
+            {"probability": alone, "ranking": rank_alone, "log_odds": centred_alone}
+        )
         for counted in (True, False):
             # In the sheet, men without tissue are negative. They count once as negative here, and
             # once as unknown.
             told = men if counted else men.assign(truth=men["truth"].where(men["tissue"]))
             end = "" if counted else ", men without tissue unknown"
-            probability, ranked, risk, belief = _by_folds(told, lesions, of_man, folds)
+            of_men, of_lesions, of_category = _by_folds(told, lesions, of_man, folds)
             for name, use in (("all men", truth >= 0), ("men with tissue", tissue)):
-                y = truth[use]
-                rows.append(
-                    {
-                        "what": f"{name}{end}",
-                        "AUC": metrics.auc(y, ranked[use]),
-                        "AUC, men or category alone": metrics.auc(y, rank[use]),
-                        **_beside(y, probability[use], alone[use]),
-                    }
-                )
-            y = of_lesion[graded]
-            rows.append(
-                {
-                    "what": f"lesions with tissue{end}",
-                    "AUC": metrics.auc(y, risk[graded]),
-                    "AUC, men or category alone": metrics.auc(y, belief[graded]),
-                    **_beside(y, risk[graded], belief[graded]),
-                }
-            )
+                measures = _beside(truth[use], of_men[use], men_alone[use])
+                rows.append({"what": f"{name}{end}", **measures})
+            measures = _beside(of_lesion[graded], of_lesions[graded], of_category[graded])
+            rows.append({"what": f"lesions with tissue{end}", **measures})
     table = pd.DataFrame(rows).groupby("what").mean().round(4)
     return {"by man": table.T.to_dict(), "one centre left out": _centres(men, lesions, of_man)}
 
 
-def _beside(y: np.ndarray, q: np.ndarray, alone: np.ndarray) -> dict[str, float]:
-    return {
-        "Brier": metrics.brier(y, q),
-        "Brier, men or category alone": metrics.brier(y, alone),
-        "slope": metrics.calibration_slope(y, q),
-        "slope, men or category alone": metrics.calibration_slope(y, alone),
-    }
+def _beside(y: np.ndarray, joint: pd.DataFrame, alone: pd.DataFrame) -> dict[str, float]:
+    """Return measures of the joint model, and of men or of the category alone.
+
+    Both tables have the columns ``probability``, ``ranking`` and ``log_odds`` of :func:`_by_folds`.
+    """
+    measures = {}
+    for end, table in (("", joint), (", men or category alone", alone)):
+        measures[f"AUC{end}"] = metrics.auc(y, table["ranking"].to_numpy())
+        measures[f"Brier{end}"] = metrics.brier(y, table["probability"].to_numpy())
+        on_common_base = special.expit(table["log_odds"].to_numpy())
+        measures[f"slope{end}"] = metrics.calibration_slope(y, on_common_base)
+    return measures
 
 
 def _by_folds(
     men: pd.DataFrame, lesions: pd.DataFrame, of_man: np.ndarray, folds: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return men's out-of-fold probabilities and ranks, lesions' probabilities and beliefs."""
-    probability = np.empty(len(men))
-    rank = np.empty(len(men))
-    risk = np.empty(len(lesions))
-    belief = np.empty(len(lesions))
-    for fold in np.unique(folds):
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return out-of-fold predictions: of men, of lesions, and of lesions by the category alone.
+
+    Each table has three columns: ``probability``, ``ranking``, by which rows of different folds are
+    ordered, and ``log_odds`` less the base of the fold, to which a calibration slope is fitted. As
+    in a validation (:func:`cad.run.stages.risk.validated_risk`), men are ordered by their ranks
+    among the men of the fit, and lesions by log-odds less the base in units of the fold's spread.
+    """
+    columns = ["probability", "ranking", "log_odds"]
+    of_men = pd.DataFrame(np.nan, index=men.index, columns=columns)
+    of_lesions = pd.DataFrame(np.nan, index=lesions.index, columns=columns)
+    of_category = pd.DataFrame(np.nan, index=lesions.index, columns=columns)
+    truth = lesions["truth"].to_numpy(float)
+    names = np.unique(folds)
+    bases = np.empty(len(names))
+    spreads = np.empty((2, len(names)))
+    for number, fold in enumerate(names):
         test = folds == fold
+        rows = test[of_man]
         data = _real(men, lesions, of_man, ~test)
         predicted = fit_joint(data.of_men(~test)).predict(data)
-        probability[test] = predicted.man[test]
-        rank[test] = ranked(predicted.man[test], predicted.man[~test])
-        rows = test[of_man]
-        risk[rows] = predicted.probability[rows]
-        belief[rows] = data.belief[rows]
-    return probability, rank, risk, belief
+        of_lesions.loc[rows, "probability"] = predicted.probability[rows]
+        of_category.loc[rows, "probability"] = data.belief[rows]
+        taught = ~rows & np.isfinite(truth)
+        bases[number] = base_log_odds(truth[taught])
+        spreads[0, number] = spread_of_log_odds(predicted.probability[taught])
+        spreads[1, number] = spread_of_log_odds(data.belief[taught])
+        truth_of_men = data.histology_of_men()
+        men_taught = ~test & np.isfinite(truth_of_men)
+        of_men.loc[test, "probability"] = predicted.man[test]
+        of_men.loc[test, "ranking"] = ranked(predicted.man[test], predicted.man[men_taught])
+        of_men.loc[test, "log_odds"] = centred_log_odds(
+            predicted.man[test], base_log_odds(truth_of_men[men_taught])
+        )
+    fold_of_lesion = np.searchsorted(names, folds)[of_man]
+    for table, spread in zip((of_lesions, of_category), spreads, strict=True):
+        table["ranking"] = centred_log_odds(
+            table["probability"].to_numpy(),
+            bases[fold_of_lesion],
+            stretch=stretches(spread)[fold_of_lesion],
+        )
+        table["log_odds"] = table["ranking"]
+    return of_men, of_lesions, of_category
 
 
 def _real(

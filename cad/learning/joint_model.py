@@ -312,58 +312,6 @@ def effective_number(sizes: ArrayLike) -> float:
     return float(counts.sum() ** 2 / max(counts @ counts, 1.0))
 
 
-def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.ndarray:
-    """Return out-of-fold beliefs after the base rates of their folds were made equal.
-
-    A joint model is fitted to such beliefs. An out-of-fold belief is computed by a model that was
-    trained on the other folds; its base rate is the mean label of these folds.
-
-    For a fold without a malignant patient this base rate is higher than for other folds, because
-    the malignant patients are all in the training. The beliefs in this fold are then too high. So
-    raw beliefs of different folds are ordered against the truth. The remedy is to subtract from the
-    log-odds of each belief the base log-odds of its fold's model, and to add the mean base log-odds
-    of all folds (docs/methods.md 9). There should be five to ten folds of whole patients, because
-    leaving out one patient at a time has the largest bias.
-
-    Parameters
-    ----------
-    belief : array, shape (n,)
-        Out-of-fold beliefs in [0, 1]; NaN stays NaN.
-    fold : array of int, shape (n,)
-        Each region's fold, 0 to k - 1.
-    base : array, shape (k,)
-        Log-odds of the mean label of the rows that each fold's model was trained on.
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        The corrected beliefs, from 0 to 1; NaN stays NaN.
-
-    Raises
-    ------
-    CadError
-        For a fold that has no value in ``base``, and for a value of ``base`` that is NaN or
-        infinite.
-
-    Examples
-    --------
-    >>> teaching_beliefs([0.5, 0.5], [0, 1], [-1.0, 1.0]).round(3).tolist()
-    [0.731, 0.269]
-    """
-    index = np.asarray(fold, dtype=int)
-    centre = np.asarray(base, dtype=float)
-    if len(index) > 0 and (index.min() < 0 or index.max() >= len(centre)):
-        raise CadError(f"folds run to {index.max()}, bases are given for {len(centre)}")
-    if not np.isfinite(centre).all():
-        raise CadError("the base log-odds of a fold is no number")
-    odds = logit(np.clip(np.asarray(belief, dtype=float), CLIP, 1 - CLIP))
-    # The base log-odds of a fold are those of the mean label that its model was trained on. They
-    # are replaced by their mean over all folds. The models of the folds share most of their
-    # training rows, so their base log-odds differ mainly by chance.
-    common = centre[np.unique(index)].mean() if len(index) > 0 else 0.0
-    return np.asarray(expit(odds - centre[index] + common))
-
-
 @dataclass(frozen=True)
 class JointPrediction:
     """Hold a joint model's probabilities of regions and men.
@@ -867,7 +815,8 @@ def fit_joint(data: MenAndRegions) -> JointModel:
     Parameters
     ----------
     data : MenAndRegions
-        Men and regions. Beliefs are out of fold (:func:`teaching_beliefs`).
+        Men and regions. Beliefs are out of fold, on a common base
+        (:attr:`cad.learning.evaluation.folds.crossval.OutOfFold.on_common_base`).
 
     Returns
     -------

@@ -15,9 +15,9 @@ from scipy.stats import norm
 
 from benchmarks.joint import (
     believe,
+    left_out_beliefs,
     nested,
     of_prevalence,
-    out_of_fold,
     picai,
     range_data,
     rarer_cancer,
@@ -47,7 +47,6 @@ from cad.learning.joint_model import (
     of_arrays,
     predict_left_out,
     readers_logit,
-    teaching_beliefs,
     weight_of_men,
 )
 from cad.learning.logistic import fit_logistic
@@ -565,8 +564,8 @@ def test_probability_is_calibrated_to_histology_where_belief_is_not() -> None:
     # One cohort; twenty: python -m benchmarks.joint cohorts.
     cohort = simulated(720, 30)
     new = simulated(5720, 40)
-    data = cohort.joined(out_of_fold(cohort))
-    belief, _ = believe(cohort, np.ones(len(cohort.man), dtype=bool), new.features)
+    data = cohort.joined(left_out_beliefs(cohort))
+    belief = believe(cohort, new.features)
     predicted = fit_joint(data).predict(new.joined(belief))
     errors = []
     for q in (predicted.probability, predicted.probability_images, belief):
@@ -577,7 +576,7 @@ def test_probability_is_calibrated_to_histology_where_belief_is_not() -> None:
 def test_others_beliefs_that_have_seen_a_man_move_him_little() -> None:
     # The reference leaves him out of the folds that teach the others' beliefs, too.
     cohort = simulated(731, 10)
-    probability = predict_left_out(cohort.joined(out_of_fold(cohort))).probability
+    probability = predict_left_out(cohort.joined(left_out_beliefs(cohort))).probability
     apart = np.abs(nested(cohort) - probability)
     assert 0 < apart.mean() < 0.02
 
@@ -754,18 +753,10 @@ def test_arrays_that_contradict_are_refused() -> None:
     assert predicted.notes[0].startswith("1 of 2 regions without a belief")
 
 
-def test_beliefs_of_folds_are_freed_of_their_base() -> None:
-    base = np.array([-2.0, -1.0, 0.0])
-    fold = np.repeat([0, 1, 2], 4)
-    effect = np.tile([-1.0, 0.0, 1.0, 2.0], 3)
-    freed = teaching_beliefs(expit(base[fold] + effect), fold, base)
-    assert logit(freed) == pytest.approx(effect - 1.0)
-    assert np.isnan(teaching_beliefs([np.nan], [0], [0.0])[0])
-    with pytest.raises(CadError, match="bases"):
-        teaching_beliefs([0.5], [1], [0.0])
-    with pytest.raises(CadError, match="no number"):
-        teaching_beliefs([0.5], [0], [np.nan])
-    assert readers_logit([0.0, 0.3, np.nan])[1] == pytest.approx(logit(0.3))
+def test_readers_means_become_log_odds_and_may_be_unknown() -> None:
+    odds = readers_logit([0.0, 0.3, np.nan])
+    assert odds[1] == pytest.approx(logit(0.3))
+    assert np.isnan(odds[2])
 
 
 def test_real_lesions_are_ranked_better_than_by_their_category(shared_data: Path) -> None:
@@ -1178,18 +1169,7 @@ def test_some_of_the_men_keep_their_regions_and_order() -> None:
         assert (getattr(some, name) == getattr(data, name)[chosen]).all()
 
 
-def test_the_common_base_is_the_mean_over_folds_and_not_over_regions() -> None:
-    """By hand: bases -1 and 3, of one and of three regions; the mean base is 1."""
-    freed = teaching_beliefs([0.5, 0.5, 0.5, 0.5], [0, 1, 1, 1], [-1.0, 3.0])
-    assert logit(freed) == pytest.approx([2.0, -2.0, -2.0, -2.0])
-    # A fold without a region has no part in the mean.
-    freed = teaching_beliefs([0.5, 0.5], [0, 2], [-1.0, 100.0, 3.0])
-    assert logit(freed) == pytest.approx([2.0, -2.0])
-    certain = teaching_beliefs([0.0, 1.0], [0, 0], [0.0])
-    assert certain == pytest.approx([1e-6, 1 - 1e-6], rel=1e-6)
-    assert len(teaching_beliefs([], [], [])) == 0
-    with pytest.raises(CadError, match="bases are given for 1"):
-        teaching_beliefs([0.5], [-1], [0.0])
+def test_readers_means_near_0_and_1_are_clipped() -> None:
     assert readers_logit([0.0, 0.05, 0.95, 1.0]) == pytest.approx(logit([0.05, 0.05, 0.95, 0.95]))
 
 

@@ -94,7 +94,7 @@ def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.
     belief : ndarray, shape (n,)
         Belief of each region. In a validation each fold has its own share of malignant regions,
         which shifts its beliefs. Give such beliefs without this shift
-        (:func:`cad.learning.joint_model.teaching_beliefs`).
+        (:attr:`cad.learning.evaluation.OutOfFold.on_common_base`).
 
     Returns
     -------
@@ -143,7 +143,7 @@ def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
         The columns ``EVIDENCE`` of all rows of the validation, and the out-of-fold ``belief``.
     teaching : ndarray, shape (n,)
         The same beliefs without the base rates of their folds
-        (:func:`cad.learning.joint_model.teaching_beliefs`).
+        (:attr:`cad.learning.evaluation.OutOfFold.on_common_base`).
     seed : int
         Seed of the random division of more than 100 men into groups that are left out in turn.
 

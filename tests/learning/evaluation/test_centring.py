@@ -113,6 +113,20 @@ def test_a_fold_whose_model_is_twice_as_bold_counts_the_same() -> None:
     assert np.isnan(with_gap.centred[12])
 
 
+def test_the_common_base_is_the_mean_over_folds_and_not_over_regions() -> None:
+    """By hand: bases -1 and 3, of one and of three regions; the mean base is 1."""
+    half = np.array([0.5])
+    none = np.array([np.nan])
+    folds = [
+        Fold("a", np.array([0]), 9, half, none, base=-1.0, spread=1.0),
+        Fold("b", np.array([1, 2, 3]), 9, half.repeat(3), none.repeat(3), base=3.0, spread=4.0),
+        Fold("c", np.array([4]), 9, none, none, base=100.0, error="no label"),
+    ]
+    teaching = put_together(folds, 5).on_common_base
+    assert logit(teaching[:4]) == pytest.approx([2.0, -2.0, -2.0, -2.0])
+    assert np.isnan(teaching[4])
+
+
 def test_a_penalty_chosen_on_inner_folds_does_not_lean_on_noise() -> None:
     """With the base alone the AUC is .45 on noise; pairs left out are the oracle."""
     rows = []
