@@ -107,13 +107,18 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
     -------
     list of dict
         The claims with two more entries, ``other draws`` and ``shuffled``: how many of these runs
-        fulfil the claim, such as "19 of 20", or "" where there was no such run. ``holds`` has the
-        final verdict.
+        fulfil the claim, such as "19 of 20", or "" where there was no such run and where the verdict
+        is :data:`BY_CONSTRUCTION` or :data:`ELSEWHERE`. ``holds`` has the final verdict.
     """
     by_claim = rates.set_index("claim")
     weighed = []
     for claim in verdicts:
         row = claim | {"other draws": "", "shuffled": ""}
+        if claim["holds"] in (BY_CONSTRUCTION, ELSEWHERE):
+            # No run can speak for or against a claim that holds for any scores, or a claim on
+            # patients whose data nobody else has.
+            weighed.append(row)
+            continue
         draws = drawn = shuffled = by_noise = 0
         if claim["claim"] in by_claim.index:
             rate = by_claim.loc[claim["claim"]]

@@ -10,8 +10,10 @@ from reproduction_page import MOST_ROWS, write_page
 from cad.base.errors import CadError
 from cad.evidence.experiments import CONTROLLED, EXPERIMENTS, REAL, Options, run_experiment
 from cad.evidence.experiments.claims import (
+    BY_CONSTRUCTION,
     BY_LUCK,
     BY_NOISE,
+    ELSEWHERE,
     HOLDS,
     MOST_NOISE,
     UNCONTROLLED,
@@ -203,6 +205,13 @@ def test_controls_take_back_what_noise_or_luck_gave(holds, counts, verdict) -> N
     assert row["holds"] == verdict
     (row,) = weigh([claim], _rates("another claim"))
     assert (row["holds"], row["shuffled"]) == (UNCONTROLLED if holds in HOLDS else holds, "")
+
+
+@pytest.mark.parametrize("holds", [BY_CONSTRUCTION, ELSEWHERE])
+def test_runs_are_not_counted_for_a_claim_that_no_run_can_decide(holds) -> None:
+    claim = {"claim": "a claim", "published": "1", "measured": "1", "holds": holds}
+    (row,) = weigh([claim], _rates("a claim", draws=20, shuffled=20))
+    assert (row["holds"], row["other draws"], row["shuffled"]) == (holds, "", "")
 
 
 def _toy(folder, p: float) -> None:
