@@ -4,8 +4,8 @@ Every simulated experiment of docs/reproduction.md is run again, with other draw
 that were dealt to other rows. ``--only NAME …`` selects experiments. ``OUT/rates.csv`` counts how
 often each claim of the page comes out. ``FOLDER`` holds the folders ``ecg``, ``covertype`` and
 ``uci`` of public data. Finished runs are kept, and a later call continues from there. Quick
-experiments take some 35 minutes of one processor, ``wang2014-uci`` two hours, and
-``niaf2014-clinical`` more.
+experiments take some 35 minutes of one processor, ``niaf2014-clinical`` an hour, and
+``wang2014-uci`` two hours.
 """
 
 from __future__ import annotations

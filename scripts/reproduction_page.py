@@ -78,12 +78,11 @@ below .001. The P-SVM is compared with each of the other methods, and the larges
 draws and with shuffled labels, and counts how often each claim comes out. Copy the file `rates.csv`
 that it writes to `OUT`. Then `python scripts/reproduction_page.py OUT docs` makes this page.
 
-The claims on simulated points and on the public sets of [A14] and [W14] were run with twenty other
-draws of the data, and twenty times with shuffled labels. The claims on simulated patients were run
-with eight other draws, and six times with shuffled labels. Most of the claims on simulated patients
-come out with shuffled labels, too. With shuffled labels a learner of probabilities predicts close
-to the mean label, and a classifier does not. So the classifier has a larger KL and a larger error
-of the probability than the learner of probabilities, although neither has learned anything.
+All claims but those with the last two verdicts were run with twenty other draws of the data, and
+twenty times with shuffled labels. Most of the claims on simulated patients come out with shuffled
+labels, too. With shuffled labels a learner of probabilities predicts close to the mean label, and a
+classifier does not. So the classifier has a larger KL and a larger error of the probability than
+the learner of probabilities, although neither has learned anything.
 
 [claims.csv](reproduction/claims.csv) has the published and the measured value of each claim, and
 how often it came out in other draws and with shuffled labels. The next table counts the claims of
