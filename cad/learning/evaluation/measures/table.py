@@ -161,5 +161,5 @@ def measure_values(cases: Cases, weight: np.ndarray | None = None) -> dict[str, 
     >>> round(float(values["brier"][0]), 3)
     0.185
     """
-    times = np.ones((1, len(cases.truth))) if weight is None else weight
-    return {name: measure.draws(cases, times) for name, measure in MEASURES.items()}
+    times_drawn = np.ones((1, len(cases.truth))) if weight is None else weight
+    return {name: measure.draws(cases, times_drawn) for name, measure in MEASURES.items()}
