@@ -353,13 +353,14 @@ def _comparison_warnings(cases: Cases) -> list[str]:
     y = cases.truth
     group = cases.patients
     if not enough_patients(y, group):
-        counts_of_classes = []
+        class_counts = []
         for label, name in ((1, "malignant"), (0, "benign")):
-            patients = len(np.unique(group[y == label]))
-            counts_of_classes.append(f"{int((y == label).sum())} {name} (patients: {patients})")
+            class_patients = len(np.unique(group[y == label]))
+            class_counts.append(f"{int((y == label).sum())} {name} (patients: {class_patients})")
         return [
-            f"not enough regions: {' and '.join(counts_of_classes)}; without {CLASS_PATIENTS} patients of "
-            "each there is no curve and no interval of the AUC"
+            f"not enough regions: {' and '.join(class_counts)}; "
+            f"without {CLASS_PATIENTS} patients of each "
+            "there is no curve and no interval of the AUC"
         ]
     sentences = []
     if np.ptp(cases.ranking) == 0:
