@@ -370,7 +370,8 @@ def fit_combinations(
     if min(regions_by_class) < FEW:
         raise CadError(
             f"{regions_by_class[1]} malignant and {regions_by_class[0]} benign regions "
-            f"have histology, a reader's score and a probability; weights of readers need {FEW} of each"
+            "have histology, a reader's score and a probability; "
+            f"weights of readers need {FEW} of each"
         )
     reading_scores = scores[reader, row]
     tool_log_odds = logit(np.clip(classifier[row], CLIP, 1 - CLIP))
