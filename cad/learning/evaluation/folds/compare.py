@@ -345,10 +345,8 @@ def _stepwise(p: np.ndarray, down: bool) -> np.ndarray:
     # running maximum (for Hochberg's rule the running minimum, from the largest p-value down) keeps
     # the adjusted values in the order of the p-values.
     scaled = p[ascending] * np.arange(len(ascending), 0, -1)
-    if down:
-        adjusted = np.maximum.accumulate(scaled)
-    else:
-        adjusted = np.minimum.accumulate(scaled[::-1])[::-1]
+    minimum_from_largest = np.minimum.accumulate(scaled[::-1])[::-1]
+    adjusted = np.maximum.accumulate(scaled) if down else minimum_from_largest
     # NaN stays NaN, and the others return to their places. No p-value exceeds 1.
     result = np.full(len(p), np.nan)
     result[ascending] = np.minimum(adjusted, 1.0)
