@@ -56,7 +56,8 @@ def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     if len(invalid_rows):
         raise CadError(
             f"{len(invalid_rows)} of {len(malignant)} rows get no probability: "
-            f"row {invalid_rows[0] + 1} gets {malignant[invalid_rows[0]]:g}, which is not within 0 to 1",
+            f"row {invalid_rows[0] + 1} gets {malignant[invalid_rows[0]]:g}, "
+            "which is not within 0 to 1",
             hint="look at the row's values and at the model (cad model verify)",
         )
     return malignant
