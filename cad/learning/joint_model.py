@@ -144,6 +144,7 @@ class MenAndRegions:
             Whether each man is returned.
         """
         is_chosen = chosen[self.man]
+        # A chosen man's new number is the number of chosen men before him.
         number_among_chosen = np.cumsum(chosen) - 1
         return MenAndRegions(
             belief=self.belief[is_chosen],
@@ -188,11 +189,11 @@ def truth_of_regions(truth: np.ndarray, man: np.ndarray, men: int) -> np.ndarray
     >>> truth_of_regions(np.array([0.0, 1.0, 0.0, np.nan]), np.array([0, 0, 1, 2]), 4)
     array([ 1.,  0., nan, nan])
     """
-    malignant = np.bincount(man[truth == 1], minlength=men) > 0
-    benign = np.bincount(man[truth == 0], minlength=men)
+    has_malignant = np.bincount(man[truth == 1], minlength=men) > 0
+    benign_regions = np.bincount(man[truth == 0], minlength=men)
     regions = np.bincount(man, minlength=men)
-    of_men = np.where((regions > 0) & (benign == regions), 0.0, np.nan)
-    of_men[malignant] = 1.0
+    of_men = np.where((regions > 0) & (benign_regions == regions), 0.0, np.nan)
+    of_men[has_malignant] = 1.0
     return of_men
 
 
@@ -369,6 +370,7 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
         )
     if not np.isfinite(base_of_fold).all():
         raise CadError("the base log-odds of a fold is no number")
+    # A belief of 0 or 1 would have infinite log-odds.
     odds = logit(np.clip(np.asarray(belief, dtype=float), CLIP, 1 - CLIP))
     # The base log-odds of a fold are those of the mean label that its model was trained on. They
     # are replaced by their mean over all folds. The models of the folds share most of their
@@ -514,17 +516,20 @@ class JointModel:
         """
         has_belief = np.isfinite(data.belief)
         with_readers = has_belief & np.isfinite(data.readers) & self.has_readers
-        probability, gradient, man, man_gradient, leak = self._integrals(data, with_readers)
+        probability, gradient, man_probability, man_gradient, leak = self._integrals(
+            data, with_readers
+        )
         without_readers = np.zeros(len(data.belief), dtype=bool)
         probability_images, _, man_images, _, _ = self._integrals(data, without_readers)
+        # The gradients by the model's parameters tell how uncertain the probabilities are.
         low, high = self._range(probability, gradient)
-        man_low, man_high = self._range(man, man_gradient)
+        man_low, man_high = self._range(man_probability, man_gradient)
         return JointPrediction(
             probability=probability,
             low=low,
             high=high,
             probability_images=probability_images,
-            man=man,
+            man=man_probability,
             man_low=man_low,
             man_high=man_high,
             man_images=man_images,
@@ -643,6 +648,7 @@ class JointModel:
             moves.append(moves[0])
             if self.has_readers:
                 notes.append("no readers' scores at the site: both sets are moved as by images")
+        # The second of the four changes is c, by which log-odds are multiplied.
         slope = min(float(move.value[1]) for move in moves)
         if slope <= 0:
             raise CadError(
@@ -731,6 +737,8 @@ class JointModel:
 
         Gradients are with respect to all 20 numbers of ``estimate``.
         """
+        # The integral over a man's effect is a sum over nodes. ``_POINTS`` and ``_WEIGHT`` are the
+        # nodes of a standard normal effect and their weights, which sum to 1.
         has_belief = np.isfinite(data.belief)
         # 0 is the set of parameters for images alone, 1 the set with readers' scores.
         set_of_region = with_readers.astype(int)
@@ -776,6 +784,7 @@ class JointModel:
         man_probability = np.clip(
             man_probability, np.maximum(at_least, leak), np.minimum(at_most, 1.0)
         )
+        # Of a man without a belief only the leak is known, if the model has one.
         has_region = np.bincount(data.man[has_belief], minlength=data.men) > 0
         man_probability = np.where(has_region | self.has_leak, man_probability, np.nan)
 
@@ -842,9 +851,9 @@ class JointModel:
         # Of the changes a, c, l and d, the third is of the leak.
         is_fitted = np.array([True, True, self.has_leak, True])
         problem = self._site_problem(data, row, parameters, is_fitted)
-        solution = _maximised(
-            problem, SITE_MEAN[is_fitted], SITE_SD[is_fitted] ** -2, SITE_MEAN[is_fitted]
-        )
+        prior_mean = SITE_MEAN[is_fitted]
+        prior_precision = SITE_SD[is_fitted] ** -2
+        solution = _maximised(problem, prior_mean, prior_precision, start=prior_mean)
         # A change that is not fitted leaves the model as it is.
         changes = np.array([0.0, 1.0, 0.0, 0.0])
         changes[is_fitted] = solution.value
@@ -862,7 +871,12 @@ class JointModel:
                 gradients.append(gradients_of_men.sum(axis=0))
             gradient_by_term = (gradients[0] - gradients[1]) / (2 * _STEP)
             by_model[is_fitted, term] = solution.inverse_hessian @ gradient_by_term
-        return _SiteMove(row, changes, _with_unfitted(solution, is_fitted), by_model)
+        return _SiteMove(
+            row=row,
+            value=changes,
+            solution=_with_unfitted(solution, is_fitted),
+            by_model=by_model,
+        )
 
     def _site_problem(
         self, data: MenAndRegions, row: int, parameters: np.ndarray, is_fitted: np.ndarray
@@ -873,7 +887,8 @@ class JointModel:
         and then a is added. a + l is added to the log-odds of the leak, and d to log tau
         (:meth:`recalibrated`). ``is_fitted`` says which of the four changes are fitted.
         """
-        # The set with readers' scores (1) is moved only by regions that have scores.
+        # The set with readers' scores (1) is moved only by regions that have scores. The set for
+        # images alone (0) uses no scores.
         is_used = np.isfinite(data.belief)
         if row == 1:
             is_used &= np.isfinite(data.readers)
@@ -1046,6 +1061,7 @@ def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, J
     informative = _informative_men(data)
     informative_indices = np.flatnonzero(informative)
     block_count = len(informative_indices)
+    # If there are many men, several are left out together, so that fewer models must be fitted.
     if len(informative_indices) > WHOLE:
         informative_indices = np.random.default_rng(seed).permutation(informative_indices)
         block_count = BLOCKS
@@ -1053,7 +1069,8 @@ def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, J
         is_out = np.zeros(data.men, dtype=bool)
         is_out[block] = True
         training = data.of_men(~is_out)
-        # A model is fitted only if a man who is left in has a region with a belief and a truth.
+        # A model is fitted only if a man who is left in has a region with a belief and a truth. The
+        # fit starts from the model of all men, to which its result is near.
         if np.isfinite(training.truth[np.isfinite(training.belief)]).any():
             yield is_out, _fit_both_sets(training, near=model_of_all)
         else:
@@ -1320,7 +1337,7 @@ class _Likelihood:
         """
         nodes = self._at_nodes(value)
         parameters = self.design.shape[1]
-        # Gradient of each man's log-likelihood at each node (a value of his effect), shape (m, k,
+        # Gradient g of each man's log-likelihood at each node (a value of his effect), shape (m, k,
         # p).
         gradient = self._summed(nodes.slope, nodes.leak_slope, nodes.effect)
         mean_gradient = np.einsum("mk,mkp->mp", nodes.posterior, gradient)
@@ -1391,6 +1408,7 @@ class _Likelihood:
             Parameters of a set. The last one, plus ``log_effect``, is the logarithm of the standard
             deviation of the men's effects.
         """
+        # ``_POINTS`` are the nodes of a standard normal variable, and ``_WEIGHT`` their weights.
         effect = np.exp(self.log_effect + value[-1]) * _POINTS
         log_odds = (self.design @ value)[:, None] + effect
         risk = expit(log_odds)
@@ -1496,8 +1514,8 @@ def _maximised(
 ) -> _Mode:
     """Return the mode of the posterior.
 
-    The mode is found by Newton steps, which begin at ``start``. A step after which the posterior
-    would be lower is halved. ``mean`` and ``precision`` (1 / variance) are those of the priors.
+    The mode is found by at most 100 Newton steps, which begin at ``start``. A step after which the
+    posterior would be lower is halved. ``mean`` and ``precision`` (1 / variance) are those of the priors.
     """
 
     def loss(value: np.ndarray) -> tuple[float, np.ndarray]:
@@ -1515,10 +1533,11 @@ def _maximised(
         hessian = _convex(problem.hessian(value) + np.diag(precision))
         step = np.linalg.solve(hessian, gradient)
         # Newton's first step may be so long that the quadratic approximation no longer holds, so no
-        # parameter changes by more than 2 in a step.
+        # parameter changes by more than 2 in a step. 1e-300 is there for a step of 0.
         step *= min(1.0, 2.0 / float(np.abs(step).max(initial=1e-300)))
         share_of_step = 1.0
         next_loss, next_gradient = loss(value - step)
+        # Of a step that still fails at a hundred-millionth of its length, nothing can be gained.
         while next_loss > current_loss and share_of_step > 1e-8:
             share_of_step /= 2
             next_loss, next_gradient = loss(value - share_of_step * step)
@@ -1609,7 +1628,8 @@ def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
         start = prior_mean[is_fitted]
         if near is not None and near.free[row].any():
             start = np.where(near.free[row], near.estimate[row], prior_mean)[is_fitted]
-        solution = _maximised(problem, prior_mean[is_fitted], prior_sd[is_fitted] ** -2, start)
+        prior_precision = prior_sd[is_fitted] ** -2
+        solution = _maximised(problem, prior_mean[is_fitted], prior_precision, start)
         estimate[row, is_fitted] = solution.value
         solutions.append(_with_unfitted(solution, is_fitted))
 

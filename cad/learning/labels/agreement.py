@@ -342,11 +342,12 @@ def _first_of_copies(grades: Array) -> NDArray[np.intp]:
         ).sum()
     # One equal and one unequal score are added, so that no share is 0 or 1.
     share = (equal + 1) / (common + 2)
-    for pair_number in np.flatnonzero((common == equal) & (common > 0)):
-        reader, later_reader = pairs[pair_number]
-        shares_of_others = np.delete(share, pair_number)[np.delete(common, pair_number) > 0]
+    for equal_pair in np.flatnonzero((common == equal) & (common > 0)):
+        reader, later_reader = pairs[equal_pair]
+        shares_of_others = np.delete(share, equal_pair)[np.delete(common, equal_pair) > 0]
+        # Without another pair nothing tells how often chance makes scores equal.
         if len(shares_of_others):
-            by_chance = np.median(shares_of_others) ** common[pair_number]
+            by_chance = np.median(shares_of_others) ** common[equal_pair]
             if by_chance < _COINCIDENCE:
                 earliest = min(first_of_reader[later_reader], first_of_reader[reader])
                 first_of_reader[later_reader] = earliest

@@ -75,6 +75,7 @@ def labels_told(estimator: Any, y: np.ndarray) -> np.ndarray:
     """
     # A search holds the pipeline in its attribute ``estimator``.
     pipeline = getattr(estimator, "estimator", estimator)
+    labels = y
     if isinstance(pipeline, SemiSupervisedPipeline):
-        return np.nan_to_num(y, nan=UNLABELLED)
-    return y
+        labels = np.nan_to_num(y, nan=UNLABELLED)
+    return labels

@@ -290,8 +290,10 @@ def _pair_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     # So far, place 0 of an axis has all pairs. The pairs with equal indices on this axis are
     # subtracted, so that only pairs with different indices remain.
     for axis in range(3):
-        all_before = (slice(None),) * axis
-        total[(*all_before, 0)] -= total[(*all_before, 1)]
+        # A colon for each axis before this one, and then the place on this axis.
+        different = (slice(None),) * axis + (0,)
+        equal = (slice(None),) * axis + (1,)
+        total[different] -= total[equal]
     return total
 
 
