@@ -1515,7 +1515,8 @@ def _maximised(
     """Return the mode of the posterior.
 
     The mode is found by at most 100 Newton steps, which begin at ``start``. A step after which the
-    posterior would be lower is halved. ``mean`` and ``precision`` (1 / variance) are those of the priors.
+    posterior would be lower is halved. ``mean`` and ``precision`` (1 / variance) are those of the
+    priors.
     """
 
     def loss(value: np.ndarray) -> tuple[float, np.ndarray]:

@@ -127,6 +127,7 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
         slope_of_log_total = np.exp(exponents - log_total[:, None]) @ rates
         step = (log_total - log_threshold) / slope_of_log_total
         bound = bound - step
+        # All bounds have settled.
         if np.abs(step).max(initial=0.0) < _SETTLED:
             break
     return np.asarray(bound)
@@ -211,6 +212,8 @@ def _cost_by_rate(residual: Array, width: Array) -> Array:
     """
     rate_times_width = width[:, None] * RATES
     hoeffding = rate_times_width**2 / 8
+    # Where the product of rate and width is near 1 or above, the empirical Bernstein cost is very
+    # large or not defined, and Hoeffding's cost takes its place.
     is_bernstein = rate_times_width < _BERNSTEIN
     # The factor of the empirical Bernstein cost is psi(l) = (-log(1 - c l) - c l) / c^2, with c the
     # width hi_i - lo_i. Near c l = 0 the numerator would be mostly a rounding error, so a series
@@ -255,15 +258,15 @@ def brier_differences(
     >>> brier_differences([0.5], [1.0], [1], ["sub-1"])[1].tolist()
     [-0.25]
     """
-    p = np.asarray(champion, dtype=float)
-    q = np.asarray(challenger, dtype=float)
+    of_champion = np.asarray(champion, dtype=float)
+    of_challenger = np.asarray(challenger, dtype=float)
     y = np.asarray(truth, dtype=float)
     # ``np.unique`` sorts the names. The order of first regions is restored below.
     names, first_region, patient_of_region = np.unique(
         np.asarray(patients, dtype=str), return_index=True, return_inverse=True
     )
-    where_malignant = (q - 1) ** 2 - (p - 1) ** 2
-    where_benign = q**2 - p**2
+    where_malignant = (of_challenger - 1) ** 2 - (of_champion - 1) ** 2
+    where_benign = of_challenger**2 - of_champion**2
     regions_of_patient = np.bincount(patient_of_region).astype(float)
     actual = np.where(y > 0.5, where_malignant, where_benign)
     order_of_patients = np.argsort(first_region)

@@ -179,4 +179,5 @@ def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     smaller = np.searchsorted(sorted_others, values)
     smaller_or_equal = np.searchsorted(sorted_others, values, "right")
     twice_below = smaller + smaller_or_equal
+    # Without other patients every rank is 0.
     return np.where(np.isnan(values), np.nan, twice_below / (2 * max(len(sorted_others), 1)))

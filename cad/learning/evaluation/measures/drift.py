@@ -85,6 +85,7 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     )
     matrix[:, _NODES] = norm.cdf(-start_sums - mean_step)
     run_lengths = np.linalg.solve(np.eye(_NODES + 1) - matrix, np.ones(_NODES + 1))
+    # The chart begins at a sum of 0, which is the last start.
     return float(run_lengths[-1])
 
 
@@ -156,12 +157,14 @@ def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: 
     for man, (value, stratum) in enumerate(
         zip(numbers.tolist(), stratum_of_man.tolist(), strict=True)
     ):
+        # A man without a value is not ranked, and nobody is compared with him.
         if np.isnan(value):
             continue
         earlier_values = sorted_values.setdefault(stratum, [])
         smaller = bisect_left(earlier_values, value)
         # Among earlier men of the same value, the man gets one of these places at random.
         possible_ranks = bisect_right(earlier_values, value) - smaller + 1
+        # The first men of a stratum are not ranked, because there are too few before them.
         if len(earlier_values) >= baseline:
             ranks[man] = (smaller + draws[man] * possible_ranks) / (len(earlier_values) + 1)
         # The list stays sorted, and the man counts for all who come after him.
@@ -273,6 +276,7 @@ def chart(
     """
     upper = np.empty(len(scores))
     lower = np.empty(len(scores))
+    # Both sums begin at 0 and never fall below it. The allowance is taken off every night.
     rise = 0.0
     fall = 0.0
     for i, score in enumerate(scores):

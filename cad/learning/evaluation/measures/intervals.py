@@ -84,7 +84,9 @@ def auc_covariance(
     benign_count = int((~y).sum())
     if malignant_count == 0 or benign_count == 0:
         return np.full(score_count, np.nan), np.full((score_count, score_count), np.nan)
-    # The AUC is the mean of the malignant regions' placements, and of the benign regions', too.
+    # The placement of a region is the share of the regions of the other class with which it is in
+    # the right order. The mean placement of the malignant regions is the AUC, and so is that of the
+    # benign regions.
     positive, negative = _placements(y, s)
     aucs = positive.mean(axis=1)
     patient_code = np.unique(np.asarray(groups), return_inverse=True)[1]
@@ -108,9 +110,10 @@ def auc_covariance(
         * (benign_sums @ benign_sums.T)
     )
     of_both = patients / (patients - 1) * (malignant_sums @ benign_sums.T)
-    return aucs, of_malignant / malignant_count + of_benign / benign_count + (
-        of_both + of_both.T
-    ) / (malignant_count * benign_count)
+    pairs = malignant_count * benign_count
+    covariance = of_malignant / malignant_count + of_benign / benign_count
+    covariance = covariance + (of_both + of_both.T) / pairs
+    return aucs, covariance
 
 
 def training_inflation(n_folds: int | None) -> float:
@@ -183,12 +186,12 @@ def clustered_auc(
     nan = float("nan")
     # Without regions of a class there is no AUC.
     if y.all() or not y.any():
-        return Interval(nan, nan, nan, method)
+        return Interval(value=nan, lower=nan, upper=nan, method=method)
     auc_of_all, without, pairs_left = auc_without_each_patient(y, s, patient_code)
     too_rare = min(len(np.unique(patient_code[y])), len(np.unique(patient_code[~y]))) < 2
     # For an AUC of 0 or 1 no variance can be estimated.
     if too_rare or auc_of_all in (0.0, 1.0):
-        return Interval(auc_of_all, nan, nan, method)
+        return Interval(value=auc_of_all, lower=nan, upper=nan, method=method)
     # Without some patients no pair may be left, and then no AUC.
     without = without[pairs_left > 0]
     pairs_left = pairs_left[pairs_left > 0]
@@ -200,7 +203,7 @@ def clustered_auc(
     half_in_log_odds = t_distribution.ppf((1 + LEVEL) / 2, patients - 1) * standard_error
     lower = expit(logit(auc_of_all) - half_in_log_odds)
     upper = expit(logit(auc_of_all) + half_in_log_odds)
-    return Interval(auc_of_all, float(lower), float(upper), method)
+    return Interval(value=auc_of_all, lower=float(lower), upper=float(upper), method=method)
 
 
 def auc_without_each_patient(
@@ -297,13 +300,13 @@ def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
     # With perfect separation no variance can be estimated, and an interval of width 0 would
     # mislead.
     if not np.isfinite(variance) or auc in (0.0, 1.0):
-        return Interval(auc, float("nan"), float("nan"), method)
-    # The standard error of the AUC, divided by the derivative of expit, is that of its logit.
-    # Rounding could make the variance negative.
+        return Interval(value=auc, lower=float("nan"), upper=float("nan"), method=method)
+    # The standard error of the AUC, divided by AUC (1 - AUC), is that of its logit. Rounding could
+    # make the variance negative.
     half_in_log_odds = norm.ppf((1 + LEVEL) / 2) * np.sqrt(max(variance, 0.0)) / (auc * (1 - auc))
     lower = expit(logit(auc) - half_in_log_odds)
     upper = expit(logit(auc) + half_in_log_odds)
-    return Interval(auc, float(lower), float(upper), method)
+    return Interval(value=auc, lower=float(lower), upper=float(upper), method=method)
 
 
 def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float = 1.0) -> Interval:
@@ -339,12 +342,12 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
     nan = float("nan")
     method = "exact at the effective number of regions (Korn and Graubard)"
     if regions == 0:
-        return Interval(nan, nan, nan, method)
+        return Interval(value=nan, lower=nan, upper=nan, method=method)
     patients = int(patient_code.max()) + 1
     share = float(successes.mean())
     # The t-quantile of the patients needs two of them.
     if patients < 2:
-        return Interval(share, nan, nan, method)
+        return Interval(value=share, lower=nan, upper=nan, method=method)
     estimated = share_design_effect(successes, groups)
     # Without an estimate the given design effect counts. An effect below 1 would be by chance,
     # since regions of a patient are not less alike than others.
@@ -352,19 +355,16 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
     tail = (1 + LEVEL) / 2
     effective_regions = _effective_regions(regions, patients, used_effect, tail)
     effective_successes = share * effective_regions
+    effective_failures = effective_regions - effective_successes
     # Without any success the lower end is 0, and without any failure the upper end is 1. There the
-    # formula has a parameter of 0.
-    lower = (
-        beta.ppf(1 - tail, effective_successes, effective_regions - effective_successes + 1)
-        if effective_successes > 0
-        else 0.0
-    )
-    upper = (
-        beta.ppf(tail, effective_successes + 1, effective_regions - effective_successes)
-        if effective_successes < effective_regions
-        else 1.0
-    )
-    return Interval(share, float(lower), float(upper), method)
+    # beta distribution would have a parameter of 0.
+    lower = 0.0
+    upper = 1.0
+    if effective_successes > 0:
+        lower = beta.ppf(1 - tail, effective_successes, effective_failures + 1)
+    if effective_successes < effective_regions:
+        upper = beta.ppf(tail, effective_successes + 1, effective_failures)
+    return Interval(value=share, lower=float(lower), upper=float(upper), method=method)
 
 
 def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: float) -> float:
@@ -396,9 +396,8 @@ def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: floa
         return 0.0
     effective_regions = _effective_regions(len(successes), patients, max(1.0, design_effect), LEVEL)
     effective_successes = float(successes.mean()) * effective_regions
-    return float(
-        beta.ppf(1 - LEVEL, effective_successes, effective_regions - effective_successes + 1)
-    )
+    effective_failures = effective_regions - effective_successes
+    return float(beta.ppf(1 - LEVEL, effective_successes, effective_failures + 1))
 
 
 def _effective_regions(n: int, patients: int, effect: float, tail: float) -> float:
@@ -433,6 +432,7 @@ def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
     patient_code = np.unique(groups, return_inverse=True)[1]
     share = successes.mean()
     patients = int(patient_code.max()) + 1
+    # If all regions are alike, or of one patient, no variance can be estimated.
     if share in (0.0, 1.0) or patients < 2:
         return float("nan")
     deviations_of_patients = np.bincount(patient_code, weights=successes - share)
@@ -563,7 +563,9 @@ def bootstrap_intervals(
     method = f"{n} patient resamples"
     intervals = []
     for value, (low, high) in zip(values, ends, strict=True):
-        intervals.append(Interval(float(value), float(low), float(high), method))
+        intervals.append(
+            Interval(value=float(value), lower=float(low), upper=float(high), method=method)
+        )
     return intervals
 
 
