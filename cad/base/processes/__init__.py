@@ -83,9 +83,10 @@ class Child:
 
     def __init__(self, module: str, needs: str = "", *, quiet: bool = False) -> None:
         self.connection, childs_end = Pipe()
-        # Nothing is ever written to the pipe ``life_end``: the child ends itself when the pipe
-        # closes, and it closes when this process ends.
+        # Nothing is ever written to this pipe: the child ends itself when the pipe closes, and it
+        # closes when this process ends.
         life_end, self._life = os.pipe()
+        # The fork server writes the child's exit code to this pipe.
         self._status, status_end = os.pipe()
         try:
             # The child gets a handle of this process's standard error (2), if its errors are shown.
@@ -103,9 +104,11 @@ class Child:
             os.close(life_end)
             os.close(status_end)
             childs_end.close()
-        self._code: int | None = None
+        self._code: int | None = None  # exit code, once it is known
+        # By the handle or, without one, by the command line :meth:`end` recognises the child.
         self._handle = _handle_of(self.pid)
         self._line = _command_line(self.pid)
+        # The child works in the same folder, with the same paths of modules and environment.
         with suppress(BrokenPipeError):  # the child has died already; wait() will report it
             self.connection.send((sys.path, os.getcwd(), {**os.environ, **_ONE_THREAD}))
 
@@ -226,6 +229,7 @@ def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
         Whether joblib can fork from the copy. It cannot where ``loops`` is False, where TMPDIR is
         full, or where the name of TMPDIR is too long for a socket.
     """
+    # A process that has a fork server already keeps it.
     if not hasattr(os, "fork") or threading.active_count() > threads or os.getpid() in _servers:
         return False
     ours, theirs = _pair()
@@ -248,6 +252,7 @@ def _share_with_loops() -> bool:
         """Start the fork server as a copy of this process; return its process number."""
         if len(passfds) != 2:  # another version of Python whose fork server takes other arguments
             return original_start(path, args, passfds)
+        # The empty list says that no module is loaded in advance: the copy has them already.
         return _copy(passfds, forkserver.main, *passfds, [])
 
     original_start = util.spawnv_passfds
@@ -347,6 +352,7 @@ def serve_forks(number: int) -> None:
 
     signal.signal(signal.SIGCHLD, tell)
     while True:
+        # An order is at most 1024 bytes long, and comes with three or four handles.
         order, handles, *_ = socket.recv_fds(order_socket, 1024, 4)
         if not order:  # the parent has ended
             return
@@ -384,9 +390,8 @@ def _run_child(module: str, handles: list[int]) -> NoReturn:
         # all output, nowhere.
         os.dup2(life_handle, 0)
         os.dup2(error_handle[0] if error_handle else 1, 2)
-        os.closerange(
-            3, connection_handle
-        )  # closes the pipes of other children, which were inherited
+        # All other handles are closed: they are pipes of other children, which were inherited.
+        os.closerange(3, connection_handle)
         os.closerange(connection_handle + 1, os.sysconf("SC_OPEN_MAX"))
         # The fork server of a restricted process can read other processes; its children cannot.
         hide_processes()

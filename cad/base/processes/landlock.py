@@ -224,7 +224,7 @@ def _program_paths() -> list[Path]:
     folders = {Path(path) for path in sysconfig.get_paths().values()}
     folders |= {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     folders |= {Path(path) for path in site.getsitepackages()}
-    folders.add(Path(__file__).resolve().parents[2])
+    folders.add(Path(__file__).resolve().parents[2])  # the package cad
     of_etc = [Path("/etc", name) for name in _OF_ETC]
     return [*map(Path, _SYSTEM), *of_etc, *sorted(folders)]
 

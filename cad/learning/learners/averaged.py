@@ -286,10 +286,12 @@ class AveragedProbabilisticSVC(KernelMachine):
         without_spread.fit(X, y, groups=groups)
         rows, _, p, weight = self._read_inputs(X, y, None)
         new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
+        # Squared distances among the training rows and the new rows together.
         all_rows = np.vstack([rows, new])
         distances = {}
         for name, view in without_spread._views(all_rows, without_spread.scalings_).items():
             distances[name] = squared_distances(view, view) / rows.shape[1]
+        # The settings that have weight, at the largest kappa.
         points = []
         weight_of_point = []
         for setting in without_spread.points_:
@@ -347,6 +349,7 @@ class AveragedProbabilisticSVC(KernelMachine):
             p, spread = soft_labels.check_soft(p, 0.0 if eta is None else eta)
         except ValueError as error:
             raise LearnerError(str(error)) from error
+        # Without groups every row counts as another patient.
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
         if np.ptp(p[weight > 0]) == 0:
             raise LearnerError(
@@ -363,6 +366,8 @@ class AveragedProbabilisticSVC(KernelMachine):
             spread = spread[drawn]
             weight = weight[drawn]
             owner = owner[drawn]
+
+        # The scaled features, and the data that the fits of all settings share.
         self.scalings_ = list(dict.fromkeys(point.scaling for point in points))
         self.scalers_ = {
             name: SCALERS[name]().fit(rows) for name in self.scalings_ if name != GIVEN
@@ -380,9 +385,11 @@ class AveragedProbabilisticSVC(KernelMachine):
             solver=self.solver,
             tol=self.tol,
         )
-        weight_of_point, loss, left_out = self._weigh(task, points, owner)
-        by_share = np.argsort(-weight_of_point, kind="stable")
-        weighted_points = by_share[weight_of_point[by_share] > 0].tolist()
+
+        # The weights of the settings, and what is reported of those with a weight.
+        weight_of_point, loss, left_out_log_odds = self._weigh(task, points, owner)
+        by_weight = np.argsort(-weight_of_point, kind="stable")
+        weighted_points = by_weight[weight_of_point[by_weight] > 0].tolist()
         self.points_ = []
         for k in weighted_points:
             quality = {"weight": float(weight_of_point[k]), "cross_entropy": float(loss[k])}
@@ -392,12 +399,13 @@ class AveragedProbabilisticSVC(KernelMachine):
         labels = task.labels(points[weighted_points[0]], np.arange(len(p)))
         self.label_kinds_ = np.array(soft_labels.KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
+
         # The slope multiplies the difference from the log-odds of the mean label. So a slope below
         # 1 draws probabilities towards the mean label and not towards 1/2.
         self.base_ = _log_odds_of_mean(p, weight)
         # Rows of a fold in which no setting could be fitted have no log-odds.
-        has_log_odds = np.isfinite(left_out)
-        centred = left_out[has_log_odds] - self.base_
+        has_log_odds = np.isfinite(left_out_log_odds)
+        centred = left_out_log_odds[has_log_odds] - self.base_
         # A shift is needed because the mean prediction of an SVM differs from the mean label.
         shift, slope = fit_logistic(
             np.column_stack([np.ones(len(centred)), centred]),
@@ -419,9 +427,11 @@ class AveragedProbabilisticSVC(KernelMachine):
             used=drawn,
         )
         # The same shift and slope are applied to the log-odds of the inner folds.
-        stretched = np.full(n_rows, np.nan)
-        stretched[drawn] = self.base_ + float(shift) + self.slope_ * (left_out - self.base_)
-        return stretched
+        calibrated = np.full(n_rows, np.nan)
+        calibrated[drawn] = (
+            self.base_ + float(shift) + self.slope_ * (left_out_log_odds - self.base_)
+        )
+        return calibrated
 
     @property
     def n_fitted_(self) -> int:
@@ -558,6 +568,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         n_patients = int(patient.max()) + 1
         if n_patients < 2:
             raise LearnerError("inner folds need two patients or more to weigh settings")
+
         # A setting that cannot be fitted in a fold, in which others can, has an infinite loss
         # there, and hence weight 0.
         losses = np.full((len(points), len(patient)), np.inf)
@@ -569,6 +580,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         fold_base = np.full(len(patient), common_base)
         for train, test in splits:
             fold_base[test] = _log_odds_of_mean(task.p[train], task.weight[train])
+
+        # All remaining settings are fitted without each fold in turn, and predict the fold.
         remaining = list(range(len(points)))
         for number, (train, test) in enumerate(splits, start=1):
             target = task.p[test]
@@ -579,6 +592,7 @@ class AveragedProbabilisticSVC(KernelMachine):
             # A setting that could not be fitted in this fold has NaN here.
             loss = cross_entropies(target, expit(log_odds[tested]))
             losses[tested] = np.where(np.isnan(loss), np.inf, loss)
+            # From the second fold on, settings that can no longer get a weight are dropped.
             if _TRIAL_FOLDS <= number < folds:
                 has_loss = np.isfinite(losses).any(axis=0) & (task.weight > 0)
                 loss_so_far = np.minimum(losses[:, has_loss], _LOST) * task.weight[has_loss]
@@ -590,10 +604,11 @@ class AveragedProbabilisticSVC(KernelMachine):
                 hopeless = without_worst > _HOPELESS
                 losses[hopeless] = np.inf
                 remaining = [k for k in remaining if not hopeless[k]]
+
         # A fold in which no setting could be fitted is ignored.
         counts = np.isfinite(losses).any(axis=0) & (task.weight > 0)
-        losses = losses[:, counts] * task.weight[counts]
-        if losses.size == 0 or not np.isfinite(losses.sum(axis=1)).any():
+        weighted_losses = losses[:, counts] * task.weight[counts]
+        if weighted_losses.size == 0 or not np.isfinite(weighted_losses.sum(axis=1)).any():
             # If the labels alone are the reason, this check raises a more exact error.
             labels = task.labels(points[0], np.arange(len(task.p)))
             soft_labels.check_labels(labels, task.weight > 0)
@@ -604,18 +619,18 @@ class AveragedProbabilisticSVC(KernelMachine):
             )
         # Losses are summed by patient, because errors in the regions of one patient depend on each
         # other. So the Bayesian bootstrap resamples patients.
-        patient_sums = _by_patient(losses, patient[counts], n_patients)
-        weight_of_point = _pseudo_bma(patient_sums, self.drop)
+        losses_by_patient = _by_patient(weighted_losses, patient[counts], n_patients)
+        weight_of_point = _pseudo_bma(losses_by_patient, self.drop)
         # A dropped setting has weight 0 and no log-odds (NaN) in later folds.
         has_weight = weight_of_point > 0
-        left_out = weight_of_point[has_weight] @ log_odds[has_weight]
+        left_out_log_odds = weight_of_point[has_weight] @ log_odds[has_weight]
         # The base log-odds (of the mean label in the training) of each inner fold are replaced by
         # those of all rows. A fold that leaves out many malignant rows has a low base rate in its
         # training, so base rates and left-out labels correlate negatively. A slope that is fitted
         # to predictions with different base rates would be too small.
-        left_out += common_base - fold_base
-        mean_loss = losses.sum(axis=1) / task.weight[counts].sum()
-        return weight_of_point, mean_loss, left_out
+        left_out_log_odds += common_base - fold_base
+        mean_loss = weighted_losses.sum(axis=1) / task.weight[counts].sum()
+        return weight_of_point, mean_loss, left_out_log_odds
 
     def _average(
         self,
@@ -638,8 +653,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         # - z_0) = (1 - a) z_0 + a z. So log-odds multiplied by a slope are again a sum of kernels
         # and a constant.
         intercept = (1 - self.slope_) * self.base_ + shift
+        # The weights are divided by their sum and multiplied by the slope.
         divisor = float(share.sum()) / self.slope_
-        # Of no new rows are decision values needed.
+        # Decision values of other rows are not needed.
         no_rows = all_numbers[:0]
         for k, solution, scale, _ in task.solutions(points, all_numbers, no_rows):
             # The log-odds of a setting are (f + b) / s, with f + b its decision value and s its
@@ -649,6 +665,7 @@ class AveragedProbabilisticSVC(KernelMachine):
             kernel_number = kernels.index((points[k].scaling, points[k].gamma))
             beta[kernel_number] += factor * solution.beta
             intercept += factor * solution.u[0]
+        # Rows that have a coefficient in any kernel.
         support = np.flatnonzero(np.any(beta != 0, axis=0))
         self.support_ = used[support]
         self.support_vectors_ = rows[support]

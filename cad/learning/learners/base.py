@@ -284,9 +284,9 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     distance_outside = np.nan_to_num(np.maximum(lowest - rows, rows - highest))
     range_width = highest - lowest
     is_beyond = distance_outside > range_width
-    most_widths = max(_FAR_WIDTHS, _FAR_WIDTHS_OF_ONE / n)
-    is_furthest = distance_outside > most_widths * range_width
-    far = (is_beyond.mean(axis=1) > 0.2) & is_furthest.any(axis=1)
+    least_widths = max(_FAR_WIDTHS, _FAR_WIDTHS_OF_ONE / n)
+    is_far_beyond = distance_outside > least_widths * range_width
+    far = (is_beyond.mean(axis=1) > 0.2) & is_far_beyond.any(axis=1)
     if far.any():
         columns_beyond = np.flatnonzero(is_beyond[far].any(axis=0))
         columns = ", ".join(names[j] for j in columns_beyond[:_NAMED])
@@ -471,6 +471,7 @@ def as_probabilities(y: ArrayLike, classes: NDArray[Any]) -> Array:
     unlabelled = np.zeros(len(values), bool)
     if are_numbers:
         unlabelled = (values == -1) & (-1 not in classes)
+    # Where the classes are 0 and 1, a label may be any probability.
     if are_numbers and classes.tolist() == [0, 1]:
         target = values.astype(float)
         is_valid = (target >= 0) & (target <= 1)

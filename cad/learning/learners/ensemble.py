@@ -167,7 +167,8 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         svm_log_odds = self._fit_inside(X, y, eta, sample_weight, groups)
         rows, _, p, weight = self._read_inputs(X, y, sample_weight)
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
-        # Each member's log-odds of every row, by fits without the row; NaN if there are none.
+        # Each member's log-odds of every row, by fits without the row; NaN if there are none. The
+        # columns are in the order of MEMBERS: line, P-SVMs, trees, boosting.
         member_log_odds = np.full((len(p), len(MEMBERS)), np.nan)
         member_log_odds[:, 1] = svm_log_odds
         # Each tree predicts the patients on whom it was not grown.
@@ -175,19 +176,22 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         self.trees_ = SoftExtraTrees(self.trees, self.min_leaf, self.max_features, grown_share)
         tree_probability = self.trees_._fit_inside(rows, p, sample_weight, groups)
         member_log_odds[:, 2] = logit(np.clip(tree_probability, CLIP, 1 - CLIP))
+        # Of very many rows the line and boosting learn from a sample.
         drawn = drawn_rows(weight, MOST_LINED)
         training = (rows[drawn], p[drawn], weight[drawn], owner[drawn])
         self.line_ = SoftLogistic(folds=self.folds)
         self.boosting_ = SoftBoosting(folds=self.folds if len(drawn) <= _MANY else 2)
         for column, member in ((0, self.line_), (3, self.boosting_)):
             member_log_odds[drawn, column] = member.fit_left_out(*training)
-        predicted = np.isfinite(member_log_odds).all(axis=1)
-        if not predicted.any():
+        has_all_members = np.isfinite(member_log_odds).all(axis=1)
+        if not has_all_members.any():
             raise LearnerError("no row was left out of all members: more patients are needed")
         # The log-odds of the mean label, ``base_``, are subtracted before members are weighed.
         self.member_weights_ = self._stacked(member_log_odds, p, weight, towards=TOWARDS)
-        log_odds = self.base_ + (member_log_odds[predicted] - self.base_) @ self.member_weights_
-        self.scatter_ = np.quantile(_residuals(p[predicted], expit(log_odds)), _LEVELS)
+        log_odds = (
+            self.base_ + (member_log_odds[has_all_members] - self.base_) @ self.member_weights_
+        )
+        self.scatter_ = np.quantile(_residuals(p[has_all_members], expit(log_odds)), _LEVELS)
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -258,6 +262,7 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
 
     def _together(self, svm_log_odds: Array, rows: Array) -> Array:
         """Return the combined log-odds of rows, shape (n,), given those of the P-SVMs."""
+        # The columns are in the order of MEMBERS: line, P-SVMs, trees, boosting.
         member_log_odds = np.empty((len(rows), len(MEMBERS)))
         member_log_odds[:, 0] = self.line_._linear(rows)
         member_log_odds[:, 1] = svm_log_odds

@@ -251,10 +251,11 @@ class FederatedSite:
         self.plan = plan
         self.least_patients = least_patients
         self.patients_in_sums: list[float] = []
-        self._asked: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()  # how often each question came
         self._rows = rows
         half_width = half_widths(spread, plan.eta0, plan.kappa)
         self._labels = read_labels(p, half_width, plan.boundary, plan.eta0)
+        # The question "start" sets the values that the weights multiply, and the constraints.
         self._features = rows
         self._Z = np.zeros((0, plan.size))
 
@@ -293,19 +294,21 @@ class FederatedSite:
         if not isinstance(name, str) or name not in answers:
             raise LearnerError(f"the question {name!r} is unknown: {', '.join(answers)}")
         # The other questions may come at any time.
-        before = {"system": "start", "predictor": "system", "corrector": "predictor"}.get(name)
-        if before is not None and not self._asked[before]:
-            raise LearnerError(f'the question "{name}" came before "{before}"')
+        earlier_question = {"system": "start", "predictor": "system", "corrector": "predictor"}.get(
+            name
+        )
+        if earlier_question is not None and not self._asked[earlier_question]:
+            raise LearnerError(f'the question "{name}" came before "{earlier_question}"')
         # Each question may be asked only so often, because many sums over the same rows, each with
         # other weights, would reveal the rows.
         self._asked[name] += 1
-        limit = 1
+        most_times = 1
         if name in ("system", "predictor", "corrector"):
-            limit = _STEPS
-        if self._asked[name] > limit:
+            most_times = _STEPS
+        if self._asked[name] > most_times:
             raise LearnerError(
                 f'the question "{name}" came {self._asked[name]} times, '
-                f"a fit asks it {limit} times",
+                f"a fit asks it {most_times} times",
                 hint="make another FederatedSite for another fit",
             )
         try:
@@ -373,7 +376,6 @@ class FederatedSite:
         self._back = 0.5 * problem.c
         self._v = np.maximum(-shortfall, 0.0) + 1.0
         self._xi = np.maximum(shortfall, 0.0) + 1.0
-        self._length = 0.0
         self._moves: tuple[Array, Array, Array] | None = None
         return {"constraints": len(problem.c), "cost": float(problem.c.sum())}
 
@@ -468,6 +470,8 @@ class FederatedSite:
         to_v = -self._gamma * self._v
         to_xi = -self._back * self._xi
         d_gamma, d_v, d_xi = self._change(dx, to_v, to_xi)
+        # After a step of some length the sum of the products has changed by length * linear +
+        # length^2 * quadratic.
         linear = d_gamma @ self._v + self._gamma @ d_v - d_gamma @ self._xi + self._back @ d_xi
         quadratic = d_gamma @ d_v - d_gamma @ d_xi
         # After a full predictor step, each product of a variable and its dual variable would still
@@ -475,6 +479,7 @@ class FederatedSite:
         self._to_v = to_v - d_gamma * d_v
         self._to_xi = to_xi + d_gamma * d_xi
         right_of_rows = self._off - self._to_xi / self._back + self._to_v / self._gamma
+        # The coordinator chooses ``centre``, the value of all products at which the corrector aims.
         per_centre = 1.0 / self._gamma - 1.0 / self._back
         return {
             "blocked": self._blocked(d_gamma, d_v, d_xi),

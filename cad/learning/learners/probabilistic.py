@@ -238,7 +238,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
             try:
                 gram = learners[same_kernel[0]]._make_gram(rows, weight)
             except ValueError:
-                continue  # an unknown kernel: the rows of its points stay NaN
+                continue  # the kernel cannot be used: the rows of its points stay NaN
             between = gram.kernel.between(new, rows)
             reusable_fit = None
             # Fits are made in the order of rising costs, because a solution in which no dual

@@ -235,6 +235,7 @@ class SoftLogistic(GroupedLearner):
         self.folds = folds
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
+        """Choose scaling and C on inner folds, fit to all rows, and return left-out log-odds."""
         least_loss = np.inf
         for scaling, scaler, rows in _scaled_rows(given, self.scaling):
             splits = _splits(p, groups, self.folds)
@@ -334,6 +335,7 @@ class RidgeProbability(GroupedLearner):
     folds: int = 5
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
+        """Choose scaling, gamma and alpha, and keep the fit to all rows with them."""
         if self.choose not in ("left-out error", "likelihood"):
             raise LearnerError(f"choose = {self.choose!r}: known are left-out error, likelihood")
         self.mean_ = float(np.average(p, weights=weight))
@@ -443,6 +445,7 @@ class SoftSVM(GroupedLearner):
     folds: int = 5
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
+        """Choose scaling, gamma and C on inner folds, and fit; return left-out log-odds."""
         positive = p > 0.5
         if positive.all() or not positive.any():
             raise LearnerError(
@@ -589,6 +592,9 @@ class SoftBoosting(GroupedLearner):
     seed: int = 0
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
+        """Choose depth and number of trees on inner folds, grow them on all rows, and return
+        left-out log-odds.
+        """
         rows = given.astype(np.float32)
         splits = _splits(p, groups, self.folds)
         least_loss = np.inf
@@ -737,13 +743,13 @@ class _DualLine:
         self.p = p
         self.K = rows @ rows.T
         # The fit at each cost starts from the solution at the last cost.
-        self.at = (np.zeros(len(p)), 0.0)
+        self.last_solution = (np.zeros(len(p)), 0.0)
         self.missed = 0.0
 
     def fitted(self, cost: Array, tol: float) -> tuple[Array, float]:
         """Return the weights of the features and the intercept, given each row's cost."""
-        alpha, b, self.missed = _newton(self.K, self.p, cost, *self.at, tol)
-        self.at = (alpha, b)
+        alpha, b, self.missed = _newton(self.K, self.p, cost, *self.last_solution, tol)
+        self.last_solution = (alpha, b)
         return self.rows.T @ alpha, b
 
 
@@ -817,7 +823,8 @@ def _newton(
         alpha_step = solutions[:, 0] - new_b * solutions[:, 1] - alpha
         b_step = new_b - b
         expansion_step = K @ alpha_step
-        # The step is halved until the objective does not rise by more than a rounding error.
+        # The step is halved until the objective does not rise by more than a rounding error. A step
+        # of a millionth is accepted as it is, so that the loop ends.
         length = 1.0
         while length > 1e-6:
             new_alpha = alpha + length * alpha_step

@@ -89,6 +89,7 @@ class RankScaler(_Scaler):
     ranks_: Array
 
     def _learn(self, rows: Array) -> None:
+        """Learn the quantiles of each column and their ranks."""
         levels = np.linspace(0, 1, min(RANK_QUANTILES, len(rows)))
         self.quantiles_ = np.quantile(rows, levels, axis=0)
         # ``size`` is the largest absolute value of the column, without its least and largest

@@ -82,6 +82,7 @@ class OPAUC(Ranker):
         require(is_valid, f"lambda_ = {self.lambda_!r}, must be a finite number >= 0")
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        """Learn the weights of the features in one pass over the rows."""
         if self.random_state is not None:
             order = np.random.default_rng(self.random_state).permutation(len(X))
             X = X[order]

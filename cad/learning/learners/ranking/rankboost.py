@@ -67,8 +67,8 @@ class StumpRanker(Ranker):
     def _boost(self, X: Floats, role: Ints, weight: Floats, discount: float) -> None:
         """Choose the stumps by :func:`boost`, whose arguments these are, and store them."""
         # The values are sorted once for all rounds, because a round changes only the weights of
-        # pairs.
-        # Each feature is a row of the array, so a loop over its values reads memory in order.
+        # pairs. Each feature is a row of the array, so a loop over its values reads memory in
+        # order.
         order = np.argsort(X, axis=0, kind="stable").T.copy()
         values = np.take_along_axis(X.T, order, axis=1)
         features, thresholds, alphas, rounds, losses = boost(
@@ -422,6 +422,7 @@ class SSRankBoost(StumpRanker):
         require(is_valid, f"discount = {self.discount!r}, must lie in [0, 1]")
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        """Give classes to the neighbours of labelled rows, and choose the stumps."""
         role = neighbour_ranks(X, sign, self.k)
         # A row without a role is not labelled, and is not among the k nearest unlabelled rows of
         # any labelled row. Such rows are removed, because otherwise their values would be used for
@@ -461,11 +462,11 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     # The distance is infinite where a row is not claimed, so argmin gives the nearest of the
     # labelled rows that claim it.
     claim_distance = np.full(distance.shape, np.inf)
-    claimants = np.arange(len(labelled))[:, None]
-    claim_distance[claimants, nearest] = distance[claimants, nearest]
+    row_numbers = np.arange(len(labelled))[:, None]
+    claim_distance[row_numbers, nearest] = distance[row_numbers, nearest]
     # Of equal distances argmin takes the first, so the order of the labelled rows decides.
-    claimant = claim_distance.argmin(axis=0)
+    nearest_claimant = claim_distance.argmin(axis=0)
     is_claimed = np.isfinite(claim_distance.min(axis=0))
-    pseudo_role = np.where(sign[labelled][claimant] > 0, PSEUDO_POSITIVE, PSEUDO_NEGATIVE)
+    pseudo_role = np.where(sign[labelled][nearest_claimant] > 0, PSEUDO_POSITIVE, PSEUDO_NEGATIVE)
     role[unlabelled[is_claimed]] = pseudo_role[is_claimed]
     return role

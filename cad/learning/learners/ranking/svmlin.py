@@ -127,6 +127,7 @@ class SVMLin(Ranker):
         base.require(is_valid, f"positive_fraction = {share!r}, must be None or lie in (0, 1)")
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        """Learn the weights of the features from labelled and unlabelled rows (sign 0)."""
         if self.method == "supervised":  # unlabelled rows are left out
             X = X[sign != 0]
             weight = weight[sign != 0]
@@ -148,18 +149,23 @@ class SVMLin(Ranker):
             # The losses of labelled and of unlabelled rows are means, so the effect of lambda_u
             # does not depend on the numbers of rows.
             cost[unlabelled] /= max(weight[unlabelled].sum(), 1e-300)  # there may be none
+        # The supervised solution comes first; the other methods start from it.
         labelled_data = rows[labelled], sign[labelled], cost[labelled]
-        w, is_finite = finite_newton(*labelled_data, float(self.lambda_), np.zeros(rows.shape[1]))
+        w, converged = finite_newton(*labelled_data, float(self.lambda_), np.zeros(rows.shape[1]))
         steps: Steps = []
         self.soft_labels_ = np.zeros(0)
         if unlabelled.any():
             positive_share = self.positive_fraction
             if positive_share is None:
                 positive_share = float(weight[sign > 0].sum() / weight[labelled].sum())
-            fit = self._multi_switch if self.method == "multi-switch" else self._anneal
+            fit_with_unlabelled = (
+                self._multi_switch if self.method == "multi-switch" else self._anneal
+            )
             unlabelled_data = rows[unlabelled], cost[unlabelled], positive_share
-            w, self.soft_labels_, steps, is_finite = fit(*labelled_data, *unlabelled_data, w)
-        if not is_finite:
+            w, self.soft_labels_, steps, converged = fit_with_unlabelled(
+                *labelled_data, *unlabelled_data, w
+            )
+        if not converged:
             base.warn_not_converged(
                 "SVMLin",
                 f"finite Newton used {MAX_NEWTON} iterations without settling on a set of "
@@ -220,7 +226,7 @@ class SVMLin(Ranker):
         guess = _top_share(free_rows @ w, share)
         all_rows = np.vstack([rows, free_rows])
         steps: Steps = []
-        is_finite = True
+        converged = True
         level = min(_FIRST_WEIGHT, lambda_u)
         while True:
             # The weight of the unlabelled rows starts small, because otherwise the first guess of
@@ -232,7 +238,7 @@ class SVMLin(Ranker):
             for _ in range(_MAX_INNER * len(guess)):
                 y = np.concatenate([sign, guess])
                 w, fit_converged = finite_newton(all_rows, y, costs, lambda_, w)
-                is_finite = is_finite and fit_converged
+                converged = converged and fit_converged
                 objectives.append(_objective(all_rows, y, costs, lambda_, w))
                 if not _switch(guess, free_rows @ w, free_cost, self.max_switches):
                     break
@@ -240,7 +246,7 @@ class SVMLin(Ranker):
                 objectives.append(_objective(all_rows, y, costs, lambda_, w))
             steps.append((level, objectives))
             if level >= lambda_u:
-                return w, (guess > 0).astype(float), steps, is_finite
+                return w, (guess > 0).astype(float), steps, converged
             level = min(2.0 * level, lambda_u)
 
     def _anneal(
@@ -275,7 +281,7 @@ class SVMLin(Ranker):
         ones = np.ones(len(free_rows))
         y = np.concatenate([sign, ones, -ones])
         steps: Steps = []
-        is_finite = True
+        converged = True
         temperature = _FIRST_TEMPERATURE * lambda_u
 
         def costs() -> Floats:
@@ -297,7 +303,7 @@ class SVMLin(Ranker):
             objectives: list[float] = []
             for _ in range(_MAX_INNER):
                 w, fit_converged = finite_newton(stacked, y, costs(), lambda_, w)
-                is_finite = is_finite and fit_converged
+                converged = converged and fit_converged
                 objectives.append(total())
                 decisions = free_rows @ w
                 # For fixed weights w, the optimal probability p of an unlabelled row is a sigmoid
@@ -315,7 +321,7 @@ class SVMLin(Ranker):
             if -minus_entropy() <= _NO_ENTROPY or is_coldest:
                 # The weights are fitted once more, to the last probabilities.
                 w, fit_converged = finite_newton(stacked, y, costs(), lambda_, w)
-                return w, p, steps, is_finite and fit_converged
+                return w, p, steps, converged and fit_converged
             # The fit at each temperature starts from the optimum at the last temperature, because
             # the two optima are close to each other.
             temperature *= 0.5

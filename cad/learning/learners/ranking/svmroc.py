@@ -185,6 +185,7 @@ class SVMROC(base.Ranker):
         return np.array([-self.threshold_])
 
     def _widen(self, used: NDArray[np.intp], n: int) -> None:
+        """Number the support rows among all rows and not among the used ones."""
         self.support_ = used[self.support_]
 
     def _scores(self, X: base.Floats) -> base.Floats:

@@ -132,11 +132,13 @@ def active_set(
             workspace,
         )
         steps += taken_steps
+        # The equations have no solution that can be used, or the problem is solved.
         if n_free < 0 or (n_entering == 0 and violation <= tol):
             break
         if n_entering == 0:
-            # Each row that violates its constraint is about a point that has a free row already.
-            # So the worst of them takes the place of that free row; no row is added below.
+            # No row can be added: each row that violates its constraint is about a point that has a
+            # free row already (or no room is left). So the worst of them takes the place of the
+            # free row of its point. The steps below then add nothing.
             _exchange(rows, iterate.gamma, free[:n_free], entering[0])
         entering_points = rows.point[entering[:n_entering]]
         n_after = n_free + n_entering
@@ -235,12 +237,12 @@ def _violations(rows, iterate, free, n_free, tol, entering, row_violation, taken
     for i in range(len(taken)):
         taken[i] = 0.0
     for j in range(len(row_violation)):
-        # r + q s is the decision value f + b on the row's margin.
-        short = rows.r[j] + rows.q[j] * iterate.u[1] - iterate.f[rows.point[j]] - iterate.u[0]
+        # v = r + q s - f is the intercept at which the row lies on its margin (:mod:`.rows`).
+        v_minus_b = rows.r[j] + rows.q[j] * iterate.u[1] - iterate.f[rows.point[j]] - iterate.u[0]
         # ``slack`` is above 0 if the row is short of its margin. A row whose dual variable gamma is
         # 0 must be on or beyond its margin. A row whose gamma is its cost c must be on its margin
         # or short of it.
-        slack = short * rows.sign[j]
+        slack = v_minus_b * rows.sign[j]
         row_violation[j] = slack if iterate.gamma[j] <= 0.0 else -slack
     for k in range(n_free):
         # A free row must be exactly on its margin.
@@ -290,7 +292,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
 
     Parameters
     ----------
-    L : ndarray, shape (room, room)
+    L : ndarray, shape (capacity, capacity)
         Cholesky factor of the kernel block of the free rows, after ``RIDGE`` was added to its
         diagonal. Only the lower triangle of the first ``n_free`` rows is used.
     free : ndarray of int64, shape (most_free,)
@@ -394,7 +396,8 @@ def _step_direction(L, free, n_free, rows, u, balance, f_free, workspace):  # ty
     """Solve the linear system of a step; return the new b and s, and whether they can be used.
 
     b is the intercept and s the scale. The step, a change of the coefficients of the free rows, is
-    written to ``work[0]``; ``work[1]`` and ``work[2]`` are memory for intermediate results.
+    written to ``workspace[0]``; ``workspace[1]`` and ``workspace[2]`` are memory for intermediate
+    results.
 
     L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1). f
     (``f_free``) are the decision values without intercept. On the margins of the rows, the decision

@@ -112,7 +112,7 @@ def smo_by_blocks(
     place_in_block = np.full(len(iterate.f), -1, dtype=np.int64)
     moves = 0
     while True:
-        s = max(0.0, scale[0] + scale[1] * scale[2])
+        s = max(0.0, scale[0] + scale[1] * scale[2])  # anchor + rho * total
         # v_j is the intercept at which row j lies on its margin. The coefficient of a point is the
         # sum of sign * gamma over its rows. ``rising`` has v_j of the rows whose dual may change so
         # that this coefficient grows, ``falling`` of those by which it may fall. The infinite
@@ -139,15 +139,17 @@ def smo_by_blocks(
         n_block = len(block)
         block_memory = memory[: n_block * n_block].reshape(n_block, n_block)
         K = gram.kernel.between(block_points, block_points, out=block_memory)
-        kernel = KernelRows(K, np.arange(len(block)), np.diagonal(K).copy())
-        block_iterate = Iterate(gamma[block_rows], iterate.f[block], np.zeros(2))
+        kernel = KernelRows(values=K, slot=np.arange(len(block)), diagonal=np.diagonal(K).copy())
+        block_iterate = Iterate(gamma=gamma[block_rows], f=iterate.f[block], u=np.zeros(2))
+        block_eps = max(_INNER_LAST * eps, _INNER * violation)
+        most_moves = _INNER_MOVES * len(block_rows)
         block_moves, _, _ = smo(
             kernel,
             rows.subset(block_rows, place_in_block, rows.learned),
             block_iterate,
             scale,
-            max(_INNER_LAST * eps, _INNER * violation),
-            _INNER_MOVES * len(block_rows),
+            block_eps,
+            most_moves,
         )
         moves += block_moves
         # The coefficients of the block's points change by sign * (change of gamma), summed over the

@@ -131,8 +131,8 @@ class Kernel:
         scaled = np.column_stack([np.full(len(X), np.sqrt(self.coef0)), np.sqrt(self.gamma) * X])
         # The power ``degree`` of an inner product is a sum over monomials. A term has as many
         # copies as there are orders of its variables. So each of the two factors of a term is
-        # multiplied by the square root of this number.
-        # Row k of ``variables`` has the k-th variable of every monomial.
+        # multiplied by the square root of this number. Row k of ``variables`` has the k-th variable
+        # of every monomial.
         monomials = scaled[:, variables[0]] * weight
         for next_variable in variables[1:]:
             monomials *= scaled[:, next_variable]

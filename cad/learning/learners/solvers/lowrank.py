@@ -25,6 +25,7 @@ from scipy.linalg.lapack import dgesv, dpotrf, dpotrs
 from cad.learning.learners.solvers.problem import Array, Problem, Solution, certify
 
 _STEPS = 100
+_FIRST_SCALE = 0.05
 # A step covers this share of the way to the point where a variable reaches its bound.
 _CLOSE = 0.999
 _SHORTEST = 1e-8
@@ -174,7 +175,7 @@ def _start_of_duals(Z: Array, problem: Problem) -> _LowRankState:
     if learned:
         # s starts small. With a large s all rows would miss their margin at first, and more steps
         # would be needed.
-        x[-1] = 0.05
+        x[-1] = _FIRST_SCALE
     shortfall = problem.t - Z @ x
     return _LowRankState(
         x=x,
@@ -254,6 +255,7 @@ def _low_rank_step(
     back = state.back
     v = state.v
     xi = state.xi
+    # The scale s, and ``price``, the multiplier of its bound s >= 0.
     if state.price is None:
         # Without a learned scale its terms below must add nothing: s divides 0.
         s = 1.0
@@ -351,8 +353,9 @@ def _vertex_of_optimum(Z: Array, problem: Problem, state: _LowRankState) -> tupl
     system[:n_tight, :n_tight] = signed_factor[tight] @ signed_factor[tight].T
     system[:n_tight, n_tight:] = B[tight]
     system[n_tight:, :n_tight] = B[tight].T
-    # The linear system is [[W W', B], [B', 0]] (change of gamma, u) = right side, with W and B of
-    # the rows ``tight``. With its solution these rows lie on their margin, and the balances are 0.
+    # The linear system is [[W W', B], [B', 0]] (change of gamma, u) = right side, with W
+    # (``signed_factor``) and B of the rows ``tight``. With its solution these rows lie on their
+    # margin, and the balances are 0.
     short_of_margin = problem.t[tight] - signed_factor[tight] @ (signed_factor.T @ gamma)
     right_side = np.concatenate([short_of_margin, -(B.T @ gamma)])
     change = dgesv(system, right_side)[2]

@@ -254,16 +254,15 @@ def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 
         try:
             # Products of a variable and its multiplier need not be smaller than the wanted gap
             # requires. Smaller products would make the equations ill-conditioned, and the
-            # multipliers inexact.
-            # If the gap is small enough already, only the optimality conditions are not met, and
-            # the products may go to 0.
+            # multipliers inexact. If the gap is small enough already, only the optimality
+            # conditions are not met, and the products may go to 0.
             least_products = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
             careful = iteration >= _CAREFUL_AFTER
             step_length = _step(problem, state, least_products, careful)
         except np.linalg.LinAlgError:
             # The equations have no solution because of rounding errors; the best result stays.
             break
-        if step_length == 0.0:
+        if step_length == 0.0:  # no further progress is possible
             break
     return best if best is not None else solution
 
@@ -339,7 +338,7 @@ def _start_inside(problem: PairwiseProblem) -> _State:
     y = np.concatenate([gamma, d, d, cost - gamma])
     # For the squared hinge x and y end before the shortfalls.
     n_used = len(x) if problem.hinge else len(x) - len(xi)
-    return _State(np.zeros(problem.factor.shape[1]), x[:n_used], y[:n_used])
+    return _State(w=np.zeros(problem.factor.shape[1]), x=x[:n_used], y=y[:n_used])
 
 
 # A row is a constraint on a pair of points. Rows come in three blocks, by the kinds of the two
@@ -360,6 +359,8 @@ def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
     # A pair adds the number of its row to its first point, and subtracts it from its second point.
     onto_points = np.zeros(n)
     onto_d = np.zeros(m)
+    # Rows come in three blocks: pairs (positive, negative), (unlabelled, negative) and (positive,
+    # unlabelled).
     first_row = 0
     for i in range(p):
         total = 0.0
@@ -399,6 +400,8 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
     # Scores f_m and soft labels d_m of an unlabelled point occur only as f_m - M d_m, with M the
     # parameter ``margin``.
     moved_scores = f[p + q :] - margin * d
+    # Rows come in three blocks: pairs (positive, negative), (unlabelled, negative) and (positive,
+    # unlabelled).
     first_row = 0
     for i in range(p):
         for j in range(q):
@@ -531,14 +534,14 @@ def _step(problem: PairwiseProblem, state: _State, least_products: float, carefu
         If because of rounding errors the matrix is not positive definite even with the largest
         ridge.
     """
-    count = len(state.x)
+    n_products = len(state.x)
     inverse_of_y = 1.0 / state.y
     # If products of a variable x and its multiplier y are near 0, the equations have large rounding
     # errors. So x is raised where the product is too small. The next step reduces x again.
-    least_product = max(least_products, _LEAST * float(state.x @ state.y)) / count
+    least_product = max(least_products, _LEAST * float(state.x @ state.y)) / n_products
     np.maximum(state.x, least_product * inverse_of_y, out=state.x)
     step_towards = _equations(problem, state, inverse_of_y)
-    mean_product = float(state.x @ state.y) / count
+    mean_product = float(state.x @ state.y) / n_products
     # ``predictor`` is the predictor step and ``corrector`` the corrector step of Mehrotra's method.
     predictor = step_towards(0.0)
     reach = _reach(state, predictor)
@@ -547,7 +550,7 @@ def _step(problem: PairwiseProblem, state: _State, least_products: float, carefu
     # products that the corrector aims at; the cube is Mehrotra's choice.
     remaining = max((1.0 - reach) * mean_product + reach**2 * float(second_order.mean()), 0.0)
     centre = mean_product * min(1.0, remaining / mean_product) ** 3
-    target_product = max(centre, least_products / count)
+    target_product = max(centre, least_products / n_products)
     # The predictor changes each product also by the product of both changes; the corrector
     # subtracts this.
     share_of_second_order = reach**2 if careful else 1.0

@@ -156,7 +156,7 @@ class _Work:
         gamma = np.zeros(problem.n_rows)
         if self.start is not None:
             gamma = spread_coefficients(problem, self.start)
-        self.iterate = Iterate(gamma, np.zeros(problem.n_points), np.zeros(2))
+        self.iterate = Iterate(gamma=gamma, f=np.zeros(problem.n_points), u=np.zeros(2))
         if self.start is not None:
             self.iterate.f[:] = self.gram.times(problem.coefficients(gamma))
         rho = _RHO * float(self.store.kernel.diagonal.mean())
@@ -329,9 +329,9 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     n_rows = len(work.rows.point)
     scale = work.scale
     first_rho = scale[1]
+    most_moves = 1000 * (n_rows + 1000)
     # Before the first try of the active-set method only a few pairs are moved, because moves are
     # slow if rows have high costs.
-    most_moves = 1000 * (n_rows + 1000)
     limit = _FIRST_MOVES * n_rows if polish else most_moves
     eps = _FIRST_EPS
     imbalance = np.inf
@@ -358,6 +358,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
                 tried_feature_space = True
                 solution = work.in_feature_space(_MOST_DIMENSIONS)
         elif polish and eps <= _PART_EPS and violation <= eps:
+            # Near the solution few points may still change, so their kernel matrix fits the memory.
             solution = work.finish_part(eps)
         if solution is not None:
             return solution
@@ -388,7 +389,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
             if best.converged:
                 return best
         if eps <= _LAST_EPS:
-            break
+            break  # rounding errors prevent a smaller violation
         eps /= 10 if work.store is not None else 3
     return work.keep_best()
 
@@ -435,6 +436,7 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
         rows = order[turn == k]
         signs = sign[rows]
         points = point[rows]
+        # Each of these rows takes as much of its point's coefficient as its sign and cost allow.
         gamma[rows] = np.clip(undistributed[points] * signs, 0.0, problem.c[rows])
         undistributed[points] -= signs * gamma[rows]
     return gamma
@@ -514,14 +516,14 @@ def _solve_part(
     # A scale at its bound 0 is no variable of this smaller problem.
     learned = rows.learned and bool(trial.u[1] > 0)
     chosen_rows = rows.subset(rows_of_chosen, place_in_chosen, learned)
-    iterate = Iterate(trial.gamma[rows_of_chosen], trial.f[chosen], trial.u)
+    iterate = Iterate(gamma=trial.gamma[rows_of_chosen], f=trial.f[chosen], u=trial.u)
     n_free = len(chosen_rows.free(iterate.gamma))
-    # What the other rows, whose duals stay, add to the balances of the intercept and the scale.
+    # Terms of the other rows, whose duals stay, in the balances of the intercept and the scale.
     fixed_terms = (rows.sign * trial.gamma)[~is_chosen]
     unmet = np.array([fixed_terms.sum(), rows.q[~is_chosen] @ fixed_terms])
     # The whole matrix of the chosen points is given, so the store needs no memory for rows.
     steps, violation = active_set(
-        RowStore(Gram(Kernel("precomputed"), K, K), budget_mb=0.0),
+        RowStore(Gram(Kernel("precomputed"), X=K, matrix=K), budget_mb=0.0),
         chosen_rows,
         iterate,
         unmet,
