@@ -304,10 +304,10 @@ def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
     steps = np.array(spacing[::-1])
     within = np.argwhere(border_voxels) * steps
     beyond = np.argwhere(just_outside) * steps
-    return "ball" if _ball_parts(within, beyond) else ""
+    return "ball" if _one_ball_separates(within, beyond) else ""
 
 
-def _ball_parts(within: np.ndarray, beyond: np.ndarray) -> bool:
+def _one_ball_separates(within: np.ndarray, beyond: np.ndarray) -> bool:
     """Tell whether a ball holds all points ``within`` and none of the points ``beyond``.
 
     Points are in mm, shape (n, 3). For a ball with centre c, let k be its squared radius less
