@@ -226,7 +226,8 @@ def choose_operating_point(
             f"of {len(np.unique(patient_of_row))}",
             hint="take decision.aim_npv and aim_ppv out: thresholds then follow from the costs",
         )
-    # The thresholds of the costs stay where there is no aim. A cut for malignant is one on 1 - p.
+    # The thresholds of the costs stay where there is no aim. For malignant, the surest regions are
+    # those with the smallest 1 - p, so the cut is one of 1 - p.
     lower, upper = settings.thresholds
     promised: dict[int, Promised] = {}
     if settings.aim_npv is not None:
@@ -321,9 +322,9 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
     # The correlation of errors within a patient is estimated from all regions, because the most
     # certain regions contain few errors.
     correlation = _residual_correlation(1 - is_right, sorted_values, patient_of_row)
-    # With n right decisions of independent regions the bound is (1 - LEVEL) ** (1 / n). It reaches
-    # the aim at the n below, and for regions that are alike at as many times more as the design
-    # effect. A whole number that a rounding error has made larger is not rounded up.
+    # With n right decisions of independent regions the bound is (1 - LEVEL) ** (1 / n), which
+    # reaches the aim at the n below. If regions of a patient are alike, the design effect multiplies
+    # this n. A whole number that a rounding error has made larger is not rounded up.
     independent = np.log(1 - LEVEL) / np.log(aim)
     needed = int(np.ceil(independent * _effect(patient_of_row, correlation) - 1e-9))
     sizes = _sizes_of_shares(sorted_values)

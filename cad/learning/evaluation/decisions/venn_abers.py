@@ -70,7 +70,7 @@ def venn_abers(
     distinct_scores, score_index = np.unique(s, return_inverse=True)
     region_weight = 1 / regions_of_patient[patient_code]
     weight = np.bincount(score_index, region_weight)
-    malignant = np.bincount(score_index, y / regions_of_patient[patient_code])
+    malignant_weight = np.bincount(score_index, y / regions_of_patient[patient_code])
     # All new scores between the same two calibration scores have the same interval. A new score
     # that equals a calibration score is added to the regions of that score.
     has_new_score = np.isfinite(new)
@@ -84,9 +84,9 @@ def venn_abers(
     for position, is_equal in sorted(set(cases)):
         # A new score between two others gets a place of its own, to which nothing belongs so far.
         if is_equal:
-            weights, malignant_sums = weight, malignant
+            weights, malignant_sums = weight, malignant_weight
         else:
-            weights, malignant_sums = np.insert([weight, malignant], position, 0.0, axis=1)
+            weights, malignant_sums = np.insert([weight, malignant_weight], position, 0.0, axis=1)
         # The new region has the weight 1 at its place, and 0 elsewhere.
         added = np.arange(len(malignant_sums)) == position
         same_position = (positions == position) & (equals_score == is_equal) & has_new_score
@@ -223,7 +223,7 @@ def check_venn_abers(
     width = float((high - low)[has_interval].mean())
     sentence = (
         f"{share:.0%} of {int(has_interval.sum())} probabilities{drawn_text} "
-        "lie in the interval that a "
-        f"calibration without any model gives (Venn-Abers, mean width {width:.2f})."
+        "lie in the interval that a calibration without any model gives "
+        f"(Venn-Abers, mean width {width:.2f})."
     )
     return VennAbersCheck(n=int(has_interval.sum()), inside=share, width=width, sentence=sentence)

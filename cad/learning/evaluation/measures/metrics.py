@@ -121,9 +121,9 @@ def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.nda
     s = s[order]
     weight = weight[:, order]
     # Regions of equal score are counted together, since no threshold separates them.
-    last_of_equal = (
-        np.append(np.flatnonzero(np.diff(s)), len(s) - 1) if len(s) else np.array([], int)
-    )
+    last_of_equal = np.array([], int)
+    if len(s):
+        last_of_equal = np.append(np.flatnonzero(np.diff(s)), len(s) - 1)
     zero_column = np.zeros((len(weight), 1))
     true = np.hstack([zero_column, np.cumsum(weight * y, axis=1)[:, last_of_equal]])
     false = np.hstack([zero_column, np.cumsum(weight * ~y, axis=1)[:, last_of_equal]])

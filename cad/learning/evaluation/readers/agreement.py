@@ -212,14 +212,17 @@ def krippendorff_alpha(ratings: ArrayLike, level: str = "interval") -> float:
     1.0
     """
     scores = np.asarray(ratings, dtype=float)
+    # A region with one score has nothing to compare it with.
     scores = scores[:, np.isfinite(scores).sum(axis=0) >= 2]
     # ``values`` are the distinct scores, and ``value_index`` says which of them each score is.
     values, value_index = np.unique(scores[np.isfinite(scores)], return_inverse=True)
+    # If all scores are equal, no disagreement is expected by chance, and alpha is 0 / 0.
     if len(values) < 2:
         return float("nan")
     # How often each value was given to each region.
     counts = np.zeros((scores.shape[1], len(values)))
-    np.add.at(counts, (np.nonzero(np.isfinite(scores))[1], value_index), 1)
+    _, region_of_score = np.nonzero(np.isfinite(scores))
+    np.add.at(counts, (region_of_score, value_index), 1)
     scores_of_region = counts.sum(axis=1, keepdims=True)
     # How often two values meet in pairs of scores of one region. A region with m scores has
     # m (m - 1) ordered pairs, each of weight 1 / (m - 1). No score makes a pair with itself.

@@ -80,8 +80,10 @@ class Ceiling:
                 f"{self.share.value:.0%} of the classifier's squared distance to the readers' mean "
                 "is the readers' own scatter"
             )
+        if not clauses:
+            return ""
         text = "; ".join(clauses)
-        return text[:1].upper() + text[1:] + "." if text else ""
+        return text[:1].upper() + text[1:] + "."
 
 
 def readers_ceiling(
@@ -153,6 +155,7 @@ def readers_ceiling(
     def share(weight: np.ndarray) -> np.ndarray:
         """Return the scatter's share of the distance, for each draw of a resampling."""
         total = (weight * distance_of_region).sum(axis=1, keepdims=True)
+        # A total of 0 gives 0 / 0, and the share is not known.
         with np.errstate(invalid="ignore"):
             explained = (weight * scatter_of_region).sum(axis=1, keepdims=True) / total
         return np.where(total > 0, explained, np.nan)

@@ -474,6 +474,7 @@ def _f_test(
     # A denominator of 0 means that nothing varies.
     if denominator <= 0:
         return float("nan"), float("nan"), float("nan")
+    # Without interaction the formula for the degrees of freedom would divide by 0.
     if ms_interaction == 0:
         df2 = float("inf")
     else:
