@@ -134,8 +134,8 @@ def find_file_studies(
             # Several files of one study may fit the rule.
             patient_and_study = _patient_and_study(ids)
             patient_id, name = patient_and_study
-            study = FileStudy(patient_id, name, top=source)
-            studies.setdefault(patient_and_study, study)
+            new_study = FileStudy(patient_id, name, top=source)
+            studies.setdefault(patient_and_study, new_study)
 
     # Number of the rule's entry by which a study's file was taken, by patient, study and kind.
     best_entry: dict[tuple[str, str, str], int] = {}
