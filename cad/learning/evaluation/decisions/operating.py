@@ -323,8 +323,8 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
     # certain regions contain few errors.
     correlation = _residual_correlation(1 - is_right, sorted_values, patient_of_row)
     # With n right decisions of independent regions the bound is (1 - LEVEL) ** (1 / n), which
-    # reaches the aim at the n below. If regions of a patient are alike, the design effect multiplies
-    # this n. A whole number that a rounding error has made larger is not rounded up.
+    # reaches the aim at the n below. If regions of a patient are alike, this n is multiplied by the
+    # design effect. A whole number that a rounding error has made larger is not rounded up.
     independent = np.log(1 - LEVEL) / np.log(aim)
     needed = int(np.ceil(independent * _effect(patient_of_row, correlation) - 1e-9))
     sizes = _sizes_of_shares(sorted_values)

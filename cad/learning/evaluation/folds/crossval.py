@@ -401,9 +401,9 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
         probability[fold.rows] = fold.probability
         decision[fold.rows] = fold.decision
         base[fold.rows] = fold.base
+    # Rows of a failed fold have no prediction, so they need no factor.
     for fold, factor in zip(fitted, factors, strict=True):
         stretch[fold.rows] = factor
-    # Rows of a failed fold have no prediction, so their base and factor have no effect.
     mean_base = float(np.mean([fold.base for fold in fitted]))
     centred = centred_scores(probability, decision, base, mean_base, stretch)
     shifted = centred_scores(probability, decision, base, mean_base)
@@ -443,6 +443,7 @@ def centred_scores(
     >>> scores.round(3).tolist()
     [0.0, 0.386]
     """
+    # Decision values are compared as they are, without a logit.
     if np.isnan(probability).all():
         difference = decision - np.asarray(base, dtype=float)
         return np.asarray(difference * np.asarray(stretch, dtype=float) + common)
@@ -572,12 +573,12 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     rows = np.flatnonzero(group == name)
     is_training = group != name
     has_label = ~np.isnan(y)
-    labelled = np.flatnonzero(is_training & has_label)
+    labelled_rows = np.flatnonzero(is_training & has_label)
     no_prediction = np.full(len(rows), np.nan)
     # The estimator is cloned, so that no fold starts from the fit of an earlier fold.
     fitted = clone(estimator)
     if relabel is not None:
-        y, spread = relabel(labelled)
+        y, spread = relabel(labelled_rows)
     # Rows without a label are training rows of semi-supervised learners only.
     labels = labels_told(estimator, np.where(has_label, y, np.nan))
     train_rows = np.flatnonzero(is_training & ~np.isnan(labels))
@@ -591,16 +592,16 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
         try:
             # If X is a function that makes the features, it gets the labelled rows only. Rows that
             # nobody read must not change how features are scaled.
-            features = X(labelled) if callable(X) else X
+            features = X(labelled_rows) if callable(X) else X
             fitted.fit(_safe_indexing(features, train_rows), labels[train_rows], **keywords)
             test_features = _safe_indexing(features, rows)
             # Rows are transformed once, for probabilities and for decision values.
             last_step, test_features = _before_last(fitted, test_features)
             probability = positive_probability(last_step, test_features)
             decision = decision_value(last_step, test_features)
-            training_rows = _safe_indexing(features, labelled)
-            base = base_of(fitted, training_rows, y[labelled])
-            spread_of_model = spread_in_training(fitted, training_rows)
+            labelled_features = _safe_indexing(features, labelled_rows)
+            base = base_of(fitted, labelled_features, y[labelled_rows])
+            spread_of_model = spread_in_training(fitted, labelled_features)
             # Chosen parameters are those of a search around the pipeline, or of a learner that
             # chooses them itself.
             chosen = getattr(fitted, "best_params_", getattr(last_step, "best_params_", {}))
@@ -608,7 +609,7 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
             return Fold(
                 name=name,
                 rows=rows,
-                n_train=len(labelled),
+                n_train=len(labelled_rows),
                 probability=no_prediction,
                 decision=no_prediction,
                 error=str(error),
@@ -620,14 +621,14 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     return Fold(
         name=name,
         rows=rows,
-        n_train=len(labelled),
+        n_train=len(labelled_rows),
         probability=probability,
         decision=decision,
         selected=selected,
         features=_kept_features(fitted),
         warnings=sorted({str(warning.message) for warning in caught_warnings}),
         estimator=fitted if keep else None,
-        n_unlabelled=len(train_rows) - len(labelled),
+        n_unlabelled=len(train_rows) - len(labelled_rows),
         base=base,
         spread=spread_of_model,
     )
@@ -638,9 +639,12 @@ def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
     if not isinstance(fitted, Pipeline):
         return fitted, X
     for _, step in fitted.steps[:-1]:
-        if step is not None and step != "passthrough":
-            X = step.transform(X)
-    return fitted.steps[-1][1], X
+        # Such a step does nothing, and cannot transform.
+        if step is None or step == "passthrough":
+            continue
+        X = step.transform(X)
+    _, last_step = fitted.steps[-1]
+    return last_step, X
 
 
 @cache

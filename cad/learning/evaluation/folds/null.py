@@ -103,15 +103,14 @@ class SharedFolds:
         if np.isnan(y).any() or not isinstance(estimator, Pipeline) or estimator.memory is not None:
             return None
         front_steps = estimator.steps[:-1]
-        learner = estimator.steps[-1][1]
+        _, learner = estimator.steps[-1]
         active_steps = []
         for _, step in front_steps:
             if step is not None and step != "passthrough":
                 active_steps.append(step)
         # The class of a step must be one of LABEL_FREE itself, because a subclass may use labels.
-        if not all(type(step) in LABEL_FREE for step in active_steps) or not hasattr(
-            learner, "fit"
-        ):
+        uses_no_labels = all(type(step) in LABEL_FREE for step in active_steps)
+        if not uses_no_labels or not hasattr(learner, "fit"):
             return None
         return cls(
             front=Pipeline(front_steps) if active_steps else None,
@@ -338,9 +337,8 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     # Patients are put in random order, each with all his rows. A random order of single rows would
     # separate the labels of one patient, which are alike, and the null distribution would be too
     # narrow.
-    shuffled_rows = np.concatenate(
-        [rows_of_patients[i] for i in rng.permutation(len(rows_of_patients))]
-    )
+    order_of_patients = rng.permutation(len(rows_of_patients))
+    shuffled_rows = np.concatenate([rows_of_patients[patient] for patient in order_of_patients])
     source = np.empty(len(patient_of_row), dtype=int)
     # Without the rotation, the first patient would always get the first rows of another patient.
     source[rows_by_patient] = np.roll(shuffled_rows, int(rng.integers(len(shuffled_rows))))
@@ -597,6 +595,7 @@ def _loop(
             estimator, X, y[source], groups=groups, eta=spread, patients=patients
         )
     except CadError:
+        # The permutation counts as failed; others may still succeed.
         return np.full((1, len(y)), np.nan)
     return predictions.centred[None]
 
@@ -618,8 +617,8 @@ def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
     """Compare the AUC with the true labels with the AUCs of one scheme's permutations."""
     known_aucs = aucs[np.isfinite(aucs)]
     failed = len(aucs) - len(known_aucs)
-    # A failed permutation counts as if its AUC were at or above the observed AUC. So failures can
-    # only make the p-value larger.
+    # The true labels count as one of the permutations. A failed permutation counts as if its AUC
+    # were at or above the observed AUC. So failures can only make the p-value larger.
     p = (1 + int(np.sum(known_aucs >= observed)) + failed) / (1 + len(aucs))
     lower, upper = np.quantile(known_aucs, [0.025, 0.975]) if len(known_aucs) else (np.nan, np.nan)
     evidence = "evidence" if p < SIGNIFICANT else "no evidence"

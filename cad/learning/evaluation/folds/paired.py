@@ -339,8 +339,8 @@ def compare_probabilities(
     for against, truth_or_mean in truths.items():
         if truth_or_mean is None:
             continue
-        known_truth = np.asarray(truth_or_mean, dtype=float)
-        if np.isfinite(known_truth).any():
+        truth_values = np.asarray(truth_or_mean, dtype=float)
+        if np.isfinite(truth_values).any():
             for learner in arrays:
                 # The readers' mean is not compared with itself.
                 if not (against == "readers" and learner == READERS):
@@ -350,7 +350,7 @@ def compare_probabilities(
                         reference=reference,
                         arrays=arrays,
                         order=ranking,
-                        aim=known_truth,
+                        aim=truth_values,
                         code=patient_of_row,
                         n_folds=n_folds,
                     )
@@ -413,6 +413,7 @@ def _measure_rows(
                 code=code[both_predicted],
                 n_folds=n_folds,
             )
+        # Where the interval is not known (NaN), nothing is shown beyond chance.
         rows.append(
             {
                 "against": against,
