@@ -333,6 +333,7 @@ def _check_plain(where: str, value: Any, depth: int) -> None:
 
 
 def _kinds_in_words(rule: Numbers) -> str:
+    """Return the declared kinds of numbers in words, such as ``floats of 64 bits``."""
     # "u" has no words of its own, since "iu" would then name whole numbers twice.
     names = {"f": "floats", "i": "whole numbers", "u": "", "U": "texts", "b": "yes or no"}
     text = " or ".join(names[kind] for kind in rule.kind if names[kind])

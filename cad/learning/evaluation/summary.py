@@ -447,6 +447,7 @@ def summarise(
     lower, upper = thresholds
     n_folds = len(folds.folds) if folds else None
     resampling = {"bootstraps": bootstraps, "seed": seed}
+    # Rates are measured at the two thresholds of the decision, and at .5.
     common_options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
     majority_of_readers, ties = metrics.consensus_truth(columns.consensus)
     truth = columns.truth
@@ -485,6 +486,7 @@ def summarise(
         n_folds=n_folds,
         **common_options,
     )
+    # A row per region and a column per reader; None without any score.
     wide = score_table(frame, reader_scores)
     tool_measures, with_tool = _tool_measures(columns, belief, images, wide, given, resampling)
     conformal, (p_benign, p_malignant) = _conformal(columns, belief.ranking, given)
@@ -502,7 +504,7 @@ def summarise(
         n=_sizes(columns, probability.value),
         label_kinds=_counts_of_kinds(frame),
         warnings=_warnings(columns, probability.value, histology, consensus),
-        thresholds=Thresholds(lower, upper),
+        thresholds=Thresholds(lower=lower, upper=upper),
         histology=histology,
         images=images_with_histology,
         consensus=consensus,
@@ -622,6 +624,7 @@ def _tool_measures(
         measures["assisted_note"] = "no readers"
     if not is_probability(images.value[np.isfinite(images.value)]):
         return {**measures, "assisted_note": "the learner gives no probability"}, {}
+    # Without readers there is nothing more to measure.
     if wide is None:
         return measures, {}
     scores = wide.to_numpy(dtype=float).T

@@ -74,6 +74,7 @@ class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _get_support_mask(self) -> np.ndarray:
+        """Return whether each column is kept; scikit-learn calls this method."""
         check_is_fitted(self)
         mask = np.zeros(len(self.scores_), dtype=bool)
         mask[self.order_] = True
@@ -136,6 +137,7 @@ class MRMRSelector(MutualInformationSelector):
     """
 
     def _rank(self, X: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return every column's information on the class, and the chosen columns, first to last."""
         codes = quantile_codes(X, self.bins)
         relevance = column_information(codes, positive.astype(int), self.bins)
         redundancy = np.zeros_like(relevance)

@@ -51,6 +51,8 @@ def _optional_weight(
     """
 
     def decorate(values_of_draws: Callable[..., np.ndarray]) -> MeasureCall:
+        """Return a measure from a function that computes its value in each draw."""
+
         @wraps(values_of_draws)
         def measure(truth: Any, score: Any, *others: Any, weight: Any = None) -> Any:
             if weight is not None:
