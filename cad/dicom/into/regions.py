@@ -368,7 +368,7 @@ def with_zones(labelled: Labelled, path: Path | None, rule: ZonesRule | None) ->
             # A map may have different numbers for the left and right half of a zone.
             voxels_of_zone[name] = voxels_of_zone.get(name, 0) + int((zone_numbers == number).sum())
         zone = max(voxels_of_zone, key=lambda name: voxels_of_zone[name])
-        if voxels_of_zone[zone] == 0:  # then the largest count is no zone's
+        if voxels_of_zone[zone] == 0:  # no voxel lies in a zone of the rule
             zone = "n/a"
         rois.append(replace(roi, zone=zone))
     return replace(labelled, rois=rois)
@@ -831,7 +831,7 @@ def _regions_of_masks(
         masks_by_lesion = paths_by_lesion | masks_by_lesion
     if not masks_by_lesion:
         return None
-    # All masks of a man are kept on one grid.
+    # All masks of a man are kept on one grid, which is that of the first.
     first_lesion = next(iter(masks_by_lesion))
     grid = whole_numbers(masks_by_lesion[first_lesion][0])
     labels = np.zeros(grid.shape, np.uint16)
@@ -844,7 +844,8 @@ def _regions_of_masks(
             mask = whole_numbers(path)
             _check_within(mask, grid, path, roi_id)
             votes.append(resample_mask(mask, grid).array)
-        inside = np.mean(votes, axis=0) >= 0.5
+        share_of_readers = np.mean(votes, axis=0)
+        inside = share_of_readers >= 0.5
         with located(file=paths[0], roi=roi_id):
             if not inside.any():
                 raise CadError("the mask is empty")
@@ -1015,7 +1016,8 @@ def _listed_rows(
 
     if any("{roi}" in value for value in rule.key.values()):
         return {roi_id: rows_of(roi_id) for roi_id in roi_ids}
-    # The key has no {roi}, so no id is needed to find the man's rows.
+    # The key has no {roi}, so no id is needed to find the man's rows. With such a key, the rules
+    # name a score column.
     numbered: dict[str, list[dict[str, str]]] = {}
     for row in rows_of(""):
         if row.get(str(rule.score_column)) not in _NO_SCORE:

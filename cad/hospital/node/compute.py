@@ -160,12 +160,11 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         # `problems` has only the problems of the cohort's tables. Problems of its images are
         # reported by the import and by the prediction.
         _raise_first(read_cohort(cohort).problems)
-        # The failure of a region alone does not stop the study: its other regions have results.
         models = list(settings.models.champion)
         prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
         failures_of_study = []
         for failure in [*prediction.failures, *prediction.kinds.waiting]:
-            if not failure.roi_id:
+            if not failure.roi_id:  # the failure of one region does not stop the others
                 failures_of_study.append(CadError(failure.reason, hint=failure.hint))
         _raise_first(failures_of_study)
         with owned(run):

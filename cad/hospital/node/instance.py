@@ -325,7 +325,7 @@ def _plain_dataset(path: Path) -> bytes:
     dataset = pydicom.dcmread(path)
     if dataset.file_meta.TransferSyntaxUID.is_compressed and "PixelData" in dataset:
         dataset.decompress(generate_instance_uid=False)  # the UID is compared, too
-    # Pixels of two bytes are turned into the order of the other file.
+    # Pixels of two bytes are turned from the big-endian into the little-endian order.
     if not dataset.file_meta.TransferSyntaxUID.is_little_endian and dataset.BitsAllocated == 16:
         swapped = bytearray(dataset.PixelData)
         swapped[::2], swapped[1::2] = swapped[1::2], swapped[::2]

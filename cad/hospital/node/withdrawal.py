@@ -98,7 +98,7 @@ class NodeHome:
         """
         queue = Queue(self.home / QUEUE)
         try:
-            # Instances that arrived in part belong to nobody that could be told.
+            # Nobody can tell whose the instances are that had arrived in part.
             for folder in (FETCHING, SPOOL):
                 shutil.rmtree(self.home / INCOMING / folder, ignore_errors=True)
             keys, _ = self._studies_and_doubts(names, same)
