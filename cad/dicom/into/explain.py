@@ -261,14 +261,12 @@ def _comment_on_files(studies: Iterable[SourceStudy]) -> str:
     for folder in sorted(folders):
         for path in sorted(folder.rglob("*")):
             is_beside = path.name.lower().endswith(_FILES_BESIDE)
-            if (
-                not is_beside
-                or path in counted_paths
-                or not path.is_file()
-                or leads_out(path, folder)
-            ):
+            # A folder of tables may lie inside another: each file counts once.
+            if not is_beside or path in counted_paths:
                 continue
-            counted_paths.add(path)  # a folder of tables may lie inside another
+            if not path.is_file() or leads_out(path, folder):
+                continue
+            counted_paths.add(path)
             pattern = path.relative_to(folder).as_posix()
             for patient_id in sorted_ids:
                 pattern = pattern.replace(patient_id, "{patient}")

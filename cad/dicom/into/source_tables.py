@@ -12,6 +12,7 @@ _WORKBOOKS = (".xls", ".xlsx", ".ods")
 _TEXTS = (".csv", ".tsv", ".txt")
 _NAMED = 5  # most rows or patients that a note names
 _LONGEST = 40  # characters of an id that a note shows
+_LONGEST_PATH = 200  # the same of a path
 
 
 def misnamed_tables(folders: Iterable[Path], wanted: str, *, below: bool) -> list[str]:
@@ -45,7 +46,7 @@ def misnamed_tables(folders: Iterable[Path], wanted: str, *, below: bool) -> lis
                 way_out = f"save it with commas under the name {wanted}"
             else:  # the file is no table
                 continue
-            place = printable(str(path.relative_to(folder)), 200)
+            place = printable(str(path.relative_to(folder)), _LONGEST_PATH)
             notes[f"{place} is not read: the table of the rules is {wanted}; {way_out}"] = None
     return list(notes)
 

@@ -37,6 +37,8 @@ MAX_RATIO = 100
 _SMALL = 2**20
 _COPY_BYTES = 2**20  # a member is copied in pieces of this size, so that memory never fills
 _LONGEST_NAME = 80  # characters of a member's name that a message shows
+_LONGEST_PATH = 200  # the same of a path
+_LONGEST_DESCRIPTION = 40  # the same of the description of a series
 _LINK_OUT = "a link that leads out of the source; copy what it names into the source"
 
 
@@ -251,7 +253,9 @@ class SourceStudy:
 
     def listed(self) -> str:
         """Return the series of the study for a message: numbers and descriptions."""
-        series = {frame.series_number: printable(frame.description, 40) for frame in self.slices}
+        series = {}
+        for frame in self.slices:
+            series[frame.series_number] = printable(frame.description, _LONGEST_DESCRIPTION)
         entries = [f"{number} {text!r}" for number, text in sorted(series.items())[:_LISTED]]
         if len(series) > _LISTED:
             entries.append(f"and {len(series) - _LISTED} more")
@@ -413,7 +417,8 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
     paths = []
 
     def leave_out(path: Path, kind: str) -> None:
-        notes.append(f"left out: {printable(str(path.relative_to(root)), 200)} is {kind}")
+        shown_path = printable(str(path.relative_to(root)), _LONGEST_PATH)
+        notes.append(f"left out: {shown_path} is {kind}")
 
     for folder, folder_names, names in os.walk(root):
         for name in sorted(folder_names):

@@ -149,9 +149,8 @@ def require_whole(path: Path, sop_class: str) -> None:
             for tag, *_ in elements(*_reader_of_file(stream), offset, syntax):
                 if tag in (_SPECTRA, _PROVIDER, *PIXELS):
                     return  # the pixels are there; elements after them are not needed
-                if (
-                    last_tag and tag >= last_tag
-                ):  # the file has, or is past, its last required element
+                # The file has its last required element, or is past it.
+                if last_tag and tag >= last_tag:
                     return
                 if tag == _ROWS:  # an object that states a size has an image
                     needs_pixels = True

@@ -419,7 +419,8 @@ class Queue:
         Entry or None
             None if no study waits.
         """
-        # No study has the state "". If both states are one, the first condition finds all studies.
+        # A study that a fault left in `into` is taken, too. If both states are one, the first
+        # condition of the query finds it, and "" is the state of no study.
         state_of_orphans = into if into != state else ""
         with self._lock:  # locked until after the commit: only then the study counts as held
             with self._change() as db:

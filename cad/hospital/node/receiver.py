@@ -91,9 +91,8 @@ class Receiver:
         entity.network_timeout = entity.dimse_timeout = self.settings.idle_seconds
         entity.acse_timeout = self.settings.idle_seconds
         entity.add_supported_context(VERIFICATION)
-        for (
-            sop_class
-        ) in FETCHED:  # accepted are the same SOP classes that are fetched from archives
+        # The same SOP classes are accepted that are fetched from archives.
+        for sop_class in FETCHED:
             # Any transfer syntax (form of compression) is accepted, because a refused image would
             # be lost. Whether the image can be unpacked shows only later.
             entity.add_supported_context(sop_class, ALL_TRANSFER_SYNTAXES)

@@ -145,11 +145,8 @@ class StatusPage:
     def _health(self) -> tuple[str, str]:
         """Return type and text of the answer on the node's health."""
         free_gigabytes = self._free_bytes() / 1e9
-        status = (
-            "ok"
-            if free_gigabytes > self.settings.receiver.reserve_gigabytes
-            else "disk nearly full"
-        )
+        has_room = free_gigabytes > self.settings.receiver.reserve_gigabytes
+        status = "ok" if has_room else "disk nearly full"
         try:
             self.receiver.inbox.check_spool()
         except OSError as error:
@@ -242,7 +239,10 @@ class StatusPage:
 
 
 def _chance(cell: Any) -> float | None:
-    """Return a number between 0 and 1 from a cell or JSON value; None if it is something else."""
+    """Return the number between 0 and 1 in a cell or JSON value; None if the cell is empty.
+
+    Anything else raises a ValueError.
+    """
     if cell in ("", None):
         return None
     value = float(cell)

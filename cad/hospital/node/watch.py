@@ -109,10 +109,7 @@ class Watcher:
         if time.monotonic() - since < self.settings.quiet_seconds:
             quiet_files[key] = (*state, since)
             return False
-        quiet_files[key] = (
-            *state,
-            since,
-        )  # if taking the file fails, the next search needs this entry
+        quiet_files[key] = (*state, since)  # for the next search, if taking the file fails
         try:
             taken = self._take(path, key, state)
         except MachineError as error:
