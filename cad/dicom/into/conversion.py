@@ -120,7 +120,9 @@ def rival_images(study: SourceStudy, rules: ImportRules) -> dict[str, list[Stack
         which the rules want one. A role about which nothing can be said, because its slices form
         no image, is left out.
     """
-    return _Job(study, "", Path(), None, rules).rivals()
+    # Nothing is written, so the study needs neither an id nor folders.
+    job = _Job(study, study_id="", build=Path(), have=None, rules=rules)
+    return job.rivals()
 
 
 def read_back(
@@ -219,7 +221,7 @@ class _Job:
                     rivals[modality.name] = stacks
         for role, key in (("vfa", "flip_angle"), ("diffusion", "b_value")):
             by_value: dict[float, list[Stack]] = defaultdict(list)
-            with suppress(CadError):
+            with suppress(CadError):  # as above
                 for stack in self._accepted(self.rules.matches(role)):
                     by_value[getattr(stack.first, key)].append(stack)
             # One image is wanted for each flip angle and b-value.
@@ -276,6 +278,7 @@ class _Job:
             path = first_of(self.study.tables, rules.gland_file, patient)
         if path is None and rules.outlines:
             path = outlined_gland(self.study.tables, patient, rules.outlines)
+        # Without any of these masks, the zones together are the gland.
         zones_path = self.study.beside(rules.zones.file) if rules.zones else None
         mask = gland_mask(path, rules.gland_values, zones_path, rules.zones, self.done.notes)
         if mask is not None:
@@ -308,10 +311,10 @@ class _Job:
         stacks, match = self._matching(modality.name)
         if not stacks or match is None:
             return False
-        number_of_drawn = drawn_series(
+        series_with_masks = drawn_series(
             self.study.tables, self.study.patient_id, self.rules, modality.name, self.done.notes
         )
-        stack = self._preferred(stacks, f"the rule for {modality.name}", number_of_drawn)
+        stack = self._preferred(stacks, f"the rule for {modality.name}", series_with_masks)
         head = stack.first
         # At lower b-values, tissue with a long T2 stays bright, whether it is cancer or not
         # (PI-RADS v2.1 asks for b of at least 1400 s/mm2).
@@ -325,7 +328,7 @@ class _Job:
             return in_unit(read_stack(stack), modality, match.scale)
 
         # If masks were drawn on this series, the cohort's image must be of this series, too.
-        if self._is_there(target, [stack], only=head.series_number == number_of_drawn):
+        if self._is_there(target, [stack], only=head.series_number == series_with_masks):
             self._require_same(target, [stack], made=lambda: image_in_unit()[0])
         else:
             entries = self._sidecar_entries([stack])
