@@ -111,9 +111,8 @@ def t2_image(
     fibrous = view.average(septa * np.maximum(echo / params.SEPTUM_T2 - echo / t2, 0.0))
 
     # The image is scaled so that the normal peripheral zone has the usual level.
-    (reference,) = physics.spin_echo(
-        *_properties([params.TISSUES["PZ"]], "t1", "t2", "density"), repetition, echo
-    )
+    t1_pz, t2_pz, density_pz = _properties([params.TISSUES["PZ"]], "t1", "t2", "density")
+    (reference,) = physics.spin_echo(t1_pz, t2_pz, density_pz, repetition, echo)
     level = _T2_LEVEL * gain / reference
     clean = level * view.average(signal) * view.sensitivity()
     clean *= np.exp(-decay * np.expm1(-uneven) - fibrous * view.septa())
