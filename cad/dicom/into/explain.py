@@ -167,40 +167,40 @@ def proposed_rules(
     rules: dict[str, object] = {"name": "my cohort", "site": "my hospital", "labels": "pseudonym"}
     taken_kinds: set[str] = set()
     for role, fits in _TESTS.items():
-        fitting = []
+        fitting_kinds = []
         for kind, series in series_by_kind.items():
             first_frame = series[0][0]
             if kind not in taken_kinds and fits(first_frame.description, series):
-                fitting.append(kind)
+                fitting_kinds.append(kind)
         # The number of the series that a person has chosen for this role.
         chosen_number = take.get(role) if take else None
         values_of_chosen: dict[str, set[float]] = {}
         if chosen_number is not None and role in _BY_VALUE:
-            values_of_chosen = _values_of_chosen(role, chosen_number, fitting, series_by_kind)
+            values_of_chosen = _values_of_chosen(role, chosen_number, fitting_kinds, series_by_kind)
         elif chosen_number is not None:
-            fitting = _decided_kind(role, chosen_number, fitting, series_by_kind)
+            fitting_kinds = _decided_kind(role, chosen_number, fitting_kinds, series_by_kind)
         elif role in _ONE_IMAGE:
-            rivals = _rival_series(role, fitting, series_by_kind)
+            rivals = _rival_series(role, fitting_kinds, series_by_kind)
             if rivals:
                 if role == "dce":  # a person chooses a dynamic series, and not each of its phases
                     rivals = _first_phases(rivals)
                 undecided[role] = [_candidate(frames, call, pictures) for frames in rivals]
-        if not fitting:
+        if not fitting_kinds:
             continue
         # A kind that one role takes is not offered to later roles.
         if role in ("vfa", "dce"):
-            taken_kinds.update(fitting)
+            taken_kinds.update(fitting_kinds)
         elif role not in ("hbv", "diffusion"):  # one series may contain all b-values
-            taken_kinds.add(fitting[0])
+            taken_kinds.add(fitting_kinds[0])
         matches = []
-        for kind in fitting:
+        for kind in fitting_kinds:
             left_out = values_of_chosen.get(kind, set())
             matches += _matches_of_kind(role, kind, series_by_kind[kind], left_out)
         if role == "diffusion":
-            candidates = _candidates_by_calculation(fitting, series_by_kind, call, pictures)
+            candidates = _candidates_by_calculation(fitting_kinds, series_by_kind, call, pictures)
             if candidates:
                 undecided[role] = candidates
-        first_kind = series_by_kind[fitting[0]]
+        first_kind = series_by_kind[fitting_kinds[0]]
         is_chosen_image = role in _ONE_IMAGE and chosen_number is not None
         # If one study has two series of this description, the number of the series decides, too.
         if is_chosen_image and _repeated_series(role, first_kind):
@@ -285,18 +285,20 @@ def _comment_on_files(studies: Iterable[SourceStudy]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _rival_kinds(fitting: list[str], series_by_kind: dict[str, list[list[Frame]]]) -> list[str]:
+def _rival_kinds(
+    fitting_kinds: list[str], series_by_kind: dict[str, list[list[Frame]]]
+) -> list[str]:
     """Return those kinds of series that occur in one study together with another kind of the list.
 
     A kind is named by the description of its series, with ``#`` for each number.
     """
     studies_by_kind = {}
-    for kind in fitting:
+    for kind in fitting_kinds:
         studies_by_kind[kind] = {frames[0].study_uid for frames in series_by_kind[kind]}
     rivals = []
-    for kind in fitting:
+    for kind in fitting_kinds:
         studies_of_others = set()
-        for other in fitting:
+        for other in fitting_kinds:
             if other != kind:
                 studies_of_others |= studies_by_kind[other]
         if studies_by_kind[kind] & studies_of_others:
@@ -313,7 +315,7 @@ def _repeated_series(role: str, series: list[list[Frame]]) -> list[list[Frame]]:
     """
     if role == "dce":
         series = [frames for frames in series if _n_images(frames) >= _MANY]
-    if role == "hbv":
+    if role == "hbv":  # series that have other b-values as well count by their highest
         highest = _highest_b(series)
         series = [frames for frames in series if max(_b_values([frames]), default=0.0) == highest]
     n_of_study = Counter(frames[0].study_uid for frames in series)
@@ -321,14 +323,14 @@ def _repeated_series(role: str, series: list[list[Frame]]) -> list[list[Frame]]:
 
 
 def _rival_series(
-    role: str, fitting: list[str], series_by_kind: dict[str, list[list[Frame]]]
+    role: str, fitting_kinds: list[str], series_by_kind: dict[str, list[list[Frame]]]
 ) -> list[list[Frame]]:
     """Return the undecided series: those of two kinds of one study, or of one kind that a study has
     twice.
     """
-    rival_kinds = _rival_kinds(fitting, series_by_kind)
+    rival_kinds = _rival_kinds(fitting_kinds, series_by_kind)
     rivals = []
-    for kind in fitting:
+    for kind in fitting_kinds:
         if kind in rival_kinds:
             rivals += series_by_kind[kind]
         else:
@@ -356,36 +358,39 @@ def _first_phases(series: list[list[Frame]]) -> list[list[Frame]]:
 
 
 def _decided_kind(
-    role: str, number: int, fitting: list[str], series_by_kind: dict[str, list[list[Frame]]]
+    role: str, number: int, fitting_kinds: list[str], series_by_kind: dict[str, list[list[Frame]]]
 ) -> list[str]:
     """Return the kinds of series that are left after a person has chosen one by a series number.
 
-    These are the chosen kind, and the kinds that never occur in one study with it.
+    These are the chosen kind, and those of ``fitting_kinds`` that never occur in one study with it.
     """
-    candidates = _rival_series(role, fitting, series_by_kind)
+    candidates = _rival_series(role, fitting_kinds, series_by_kind)
     # Without rivals a person may still choose, among all series that fit.
     if not candidates:
-        candidates = _series_of_kinds(fitting, series_by_kind)
+        candidates = _series_of_kinds(fitting_kinds, series_by_kind)
     chosen = _kind_of_number(role, number, candidates)
     remaining_kinds = [chosen]
-    for kind in fitting:
+    for kind in fitting_kinds:
         if kind != chosen and kind not in _rival_kinds([kind, chosen], series_by_kind):
             remaining_kinds.append(kind)
     return remaining_kinds
 
 
 def _series_of_kinds(
-    fitting: list[str], series_by_kind: dict[str, list[list[Frame]]]
+    fitting_kinds: list[str], series_by_kind: dict[str, list[list[Frame]]]
 ) -> list[list[Frame]]:
     """Return the series of several kinds, kind after kind."""
     series = []
-    for kind in fitting:
+    for kind in fitting_kinds:
         series += series_by_kind[kind]
     return series
 
 
 def _kind_of_number(role: str, number: int, candidates: list[list[Frame]]) -> str:
-    """Return the kind of the candidate series that has a number."""
+    """Return the kind of the candidate series that has a number.
+
+    A kind is the description of a series, with ``#`` for each number in it.
+    """
     kind_of_number = {}
     descriptions_of_number = defaultdict(set)
     for frames in candidates:
@@ -404,14 +409,14 @@ def _kind_of_number(role: str, number: int, candidates: list[list[Frame]]) -> st
 
 
 def _values_of_chosen(
-    role: str, number: int, fitting: list[str], series_by_kind: dict[str, list[list[Frame]]]
+    role: str, number: int, fitting_kinds: list[str], series_by_kind: dict[str, list[list[Frame]]]
 ) -> dict[str, set[float]]:
     """Return, by kind, the b-values or flip angles that a study also has in the chosen kind.
 
     The chosen kind is that of the series with this number. Of another kind, images of these values
     are not taken; images of other values are.
     """
-    chosen = _kind_of_number(role, number, _series_of_kinds(fitting, series_by_kind))
+    chosen = _kind_of_number(role, number, _series_of_kinds(fitting_kinds, series_by_kind))
     # The numbers of the chosen kind's series, by study and value.
     numbers_by_value: dict[tuple[str, float], set[int]] = defaultdict(set)
     for frames in series_by_kind[chosen]:
@@ -430,7 +435,7 @@ def _values_of_chosen(
                 f"or give each match under {role} a series_number",
             )
     values_by_kind: dict[str, set[float]] = defaultdict(set)
-    for kind in fitting:
+    for kind in fitting_kinds:
         if kind == chosen:
             continue
         for frames in series_by_kind[kind]:
@@ -637,14 +642,17 @@ def _partly_calculated(series: list[list[Frame]]) -> list[list[Frame]]:
 
 
 def _candidates_by_calculation(
-    fitting: list[str], series_by_kind: dict[str, list[list[Frame]]], call: Call, pictures: bool
+    fitting_kinds: list[str],
+    series_by_kind: dict[str, list[list[Frame]]],
+    call: Call,
+    pictures: bool,
 ) -> list[Candidate]:
     """Return the series of kinds in which only some images are calculated, as candidates.
 
     The line of each candidate says whether its images are calculated or acquired.
     """
     candidates = []
-    for kind in fitting:
+    for kind in fitting_kinds:
         for frames in _partly_calculated(series_by_kind[kind]):
             candidate = _candidate(frames, call, pictures)
             word = "calculated" if _has_calculated(frames) else "acquired"
@@ -653,18 +661,18 @@ def _candidates_by_calculation(
 
 
 def _matches_of_kind(
-    name: str, kind: str, series: list[list[Frame]], left_out: set[float]
+    role: str, kind: str, series: list[list[Frame]], left_out: set[float]
 ) -> list[dict[str, object]]:
     """Return the matches by which the rule for an image takes a kind of series.
 
     Images of the b-values or flip angles in ``left_out`` are not taken.
     """
-    if name == "diffusion":
+    if role == "diffusion":
         return _diffusion_matches(kind, series, left_out)
-    if name == "vfa":
+    if role == "vfa":
         return _flip_angle_matches(kind, series, left_out)
     match: dict[str, object] = {"description": _kind_pattern(kind)}
-    if name == "hbv":
+    if role == "hbv":
         match["b_value"] = _highest_b(series)
     return [match]
 
