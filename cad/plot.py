@@ -198,18 +198,18 @@ def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> 
     ax = _given_axes(ax)
     ax.vlines(rank, low, high, color=figures.LINE, linewidth=3, label="readers, p ± η")
     ax.plot(rank, mean, "_", color=figures.DIM, markersize=5)
-    for which, colour, marker, text in (
+    for selected, colour, marker, description in (
         (inside, figures.MAIN, "o", "inside, |q − p| ≤ η"),
         (~inside, figures.SECOND, "x", "outside"),
     ):
         ax.plot(
-            rank[which],
-            predicted[which],
+            rank[selected],
+            predicted[selected],
             marker,
             color=colour,
             markersize=4,
             linestyle="none",
-            label=f"{which.sum()} {text}",
+            label=f"{selected.sum()} {description}",
         )
     ax.set(ylim=(-0.02, 1.02), xlabel="regions, ordered by the readers' mean", ylabel="probability")
     ax.legend(loc="upper left")

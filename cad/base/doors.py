@@ -129,6 +129,7 @@ def door(
         raise ValueError("a door that writes names whose file it may replace")
 
     def declare(function: Function) -> Function:
+        """Enter the function in the table; return it, for a door "in" with a check before it."""
         name = f"{function.__module__}.{function.__qualname__}"
         DOORS[name] = Door(name=name, way=way, form=form, bound=bound, owner=owner, limit=limit)
         # Only a door "in" has bytes from outside among its arguments.

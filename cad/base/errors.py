@@ -70,13 +70,13 @@ class CadError(Exception):
         super().__init__(problem)
 
     def __str__(self) -> str:
-        where = []
+        places = []
         for name, value in (("patient", self.patient), ("ROI", self.roi), ("file", self.file)):
             if value:
-                where.append(f"{name} {value}")
+                places.append(f"{name} {value}")
         text = self.problem
-        if where:
-            text = f"{', '.join(where)}: {text}"
+        if places:
+            text = f"{', '.join(places)}: {text}"
         if self.hint:
             text = f"{text} ({self.hint})"
         return text
@@ -162,8 +162,8 @@ def refused(error: OSError) -> CadError:
     CadError
         The error; it is a :class:`MachineError` where disk or memory ran short.
     """
-    kind = MachineError if error.errno in _SHORT else CadError
-    return kind(str(error.strerror or error), file=error.filename or "")
+    error_class = MachineError if error.errno in _SHORT else CadError
+    return error_class(str(error.strerror or error), file=error.filename or "")
 
 
 def install(extra: str) -> str:

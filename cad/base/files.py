@@ -163,12 +163,12 @@ def _check_regular(path: Path) -> None:
 def _check_unchanged(path: Path) -> None:
     """Raise an error for a file that this program did not write, or that was changed since."""
     # Without the attribute, or where the system has no attributes, the file counts as changed.
-    noted = b""
+    noted_hash = b""
     with suppress(OSError, AttributeError):
-        noted = os.getxattr(path, _WRITTEN)
+        noted_hash = os.getxattr(path, _WRITTEN)
     with path.open("rb") as stream:
-        present = hashlib.file_digest(stream, "sha256").hexdigest().encode()
-    if noted != present:
+        present_hash = hashlib.file_digest(stream, "sha256").hexdigest().encode()
+    if noted_hash != present_hash:
         raise CadError(
             "the file is there, and this program did not write it or it was changed",
             file=path,
@@ -205,9 +205,9 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
         missing.append(folder)
         folder = folder.parent
     # The outermost folder is made first. Another process may make the same folder meanwhile.
-    for new in reversed(missing):
-        new.mkdir(mode, exist_ok=True)
-        flush_names(new.parent)
+    for new_folder in reversed(missing):
+        new_folder.mkdir(mode, exist_ok=True)
+        flush_names(new_folder.parent)
 
 
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
@@ -436,7 +436,7 @@ def each_cell(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame
         if column.dtype.kind in "biufc":
             continue  # columns of numbers or of true and false contain no text
         cells = [change(cell) for cell in column]
-        if any(new is not old for new, old in zip(cells, column, strict=True)):
+        if any(new_cell is not old_cell for new_cell, old_cell in zip(cells, column, strict=True)):
             changed[name] = pd.Series(cells, column.index, column.dtype)
     return table.assign(**changed)
 

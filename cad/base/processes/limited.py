@@ -114,6 +114,7 @@ def door_in_child(
     """
 
     def declare(function: Callable[..., Returned]) -> Callable[..., Returned]:
+        """Return a function that calls ``function`` in a child process with limits."""
         # This only enters the function in the registry of doors.
         door("in", form, bound=f"child: {gigabytes:g} GB, {seconds:g} s")(function)
 

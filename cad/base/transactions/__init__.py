@@ -189,19 +189,19 @@ def _carry_out(folder: Path) -> None:
     """
     change = folder / COMMIT
     if pending(folder):
-        new, removed = _journal_paths(folder, change / _JOURNAL)
-        for number, place in enumerate([*new, *removed]):
+        new_places, removed_places = _journal_paths(folder, change / _JOURNAL)
+        for number, place in enumerate([*new_places, *removed_places]):
             built = change / _NEW / place
             target = folder / place
             # A new file that is no longer in the change has been moved into place before.
-            is_in_place = place in new and not os.path.lexists(built)
+            is_in_place = place in new_places and not os.path.lexists(built)
             # A file to remove, and a folder (which os.replace below cannot replace), are first
             # moved out of the way.
-            must_go = (target.is_dir() or place in removed) and os.path.lexists(target)
+            must_go = (target.is_dir() or place in removed_places) and os.path.lexists(target)
             if not is_in_place and must_go:
                 os.rename(target, change / f"old-{number}")
                 flush_names(target.parent)
-            if place in new and not is_in_place:
+            if place in new_places and not is_in_place:
                 make_folder(target.parent)
                 os.replace(built, target)
                 flush_names(target.parent)
@@ -219,17 +219,17 @@ def _journal_paths(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
     """
     with reading(journal, "no journal of a change"):
         content = read_json(journal)
-        new = [str(place) for place in content["new"]]
-        removed = [str(place) for place in content["gone"]]
+        new_places = [str(place) for place in content["new"]]
+        removed_places = [str(place) for place in content["gone"]]
     top = folder.resolve()
-    for place in [*new, *removed]:
+    for place in [*new_places, *removed_places]:
         segments = PurePosixPath(place).parts
         is_relative = segments and not PurePosixPath(place).is_absolute()
         is_inside = is_relative and ".." not in segments
         # A link among the folders of the path could lead outside, too.
         if not is_inside or not (folder / place).parent.resolve().is_relative_to(top):
             raise CadError(f"{place[:80]!r} would lie outside the folder", file=journal)
-    return new, removed
+    return new_places, removed_places
 
 
 def _sweep(folder: Path) -> None:

@@ -598,8 +598,8 @@ class AveragedProbabilisticSVC(KernelMachine):
                 loss_so_far = np.minimum(losses[:, has_loss], _LOST) * task.weight[has_loss]
                 patient_losses = _by_patient(loss_so_far, patient[has_loss], n_patients)
                 # Differences from the best setting; the patient who contributes most is left out.
-                best = patient_losses.sum(axis=1).argmin()
-                patient_losses -= patient_losses[best]
+                best_setting = patient_losses.sum(axis=1).argmin()
+                patient_losses -= patient_losses[best_setting]
                 without_worst = patient_losses.sum(axis=1) - patient_losses.max(axis=1)
                 hopeless = without_worst > _HOPELESS
                 losses[hopeless] = np.inf

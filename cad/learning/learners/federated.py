@@ -784,10 +784,10 @@ class _Coordinator:
     ) -> None:
         self.wire = wire
         self.learned = scale is None
-        size = plan.unknowns()
-        self.quadratic = np.zeros(size)
+        n_unknowns = plan.unknowns()
+        self.quadratic = np.zeros(n_unknowns)
         self.quadratic[: plan.size] = 1.0
-        self.x = np.zeros(size)
+        self.x = np.zeros(n_unknowns)
         if self.learned:
             self.x[-1] = _FIRST_SCALE
         start = {
@@ -925,11 +925,11 @@ class _Coordinator:
         row by row. If the scale s is learned, its diagonal element also has the multiplier of s
         divided by s.
         """
-        size = len(self.x)
-        upper = np.zeros((size, size))
-        upper[np.triu_indices(size)] = triangle
+        n_unknowns = len(self.x)
+        upper = np.zeros((n_unknowns, n_unknowns))
+        upper[np.triu_indices(n_unknowns)] = triangle
         matrix = upper + np.triu(upper, 1).T
-        matrix[np.diag_indices(size)] += self.quadratic
+        matrix[np.diag_indices(n_unknowns)] += self.quadratic
         if self.learned:
             matrix[-1, -1] += self.price / self.x[-1]
         return matrix

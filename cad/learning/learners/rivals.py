@@ -524,13 +524,13 @@ def _left_out_margins(
     splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
 ) -> Array:
     """Return the decision values of left-out rows; NaN if the training rows have one class only."""
-    values = np.full(len(positive), np.nan)
+    margins = np.full(len(positive), np.nan)
     for train, test in splits:
         if len(np.unique(positive[train])) < 2:
             continue  # no SVM can be fitted, so the left-out rows keep NaN
         machine = _machine(K[np.ix_(train, train)], positive[train], cost[train])
-        values[test] = machine.decision_function(K[np.ix_(test, train)])
-    return values
+        margins[test] = machine.decision_function(K[np.ix_(test, train)])
+    return margins
 
 
 @dataclass(eq=False, repr=False)

@@ -92,11 +92,11 @@ class RankScaler(_Scaler):
         """Learn the quantiles of each column and their ranks."""
         levels = np.linspace(0, 1, min(RANK_QUANTILES, len(rows)))
         self.quantiles_ = np.quantile(rows, levels, axis=0)
-        # ``size`` is the largest absolute value of the column, without its least and largest
-        # quantile, which may be outliers.
-        size = np.abs(self.quantiles_[1:-1]).max(axis=0, initial=0.0)
+        # ``typical_size`` is the largest absolute value of the column, without its least and
+        # largest quantile, which may be outliers.
+        typical_size = np.abs(self.quantiles_[1:-1]).max(axis=0, initial=0.0)
         # Whether each quantile but the first differs from the one before.
-        is_new = np.diff(self.quantiles_, axis=0) > _HAIR * size
+        is_new = np.diff(self.quantiles_, axis=0) > _HAIR * typical_size
         self.ranks_ = np.repeat(levels[:, None], rows.shape[1], axis=1)
         for column in np.flatnonzero(~is_new.all(axis=0)):
             # Equal quantiles have the same number; they all get the mean of their levels.

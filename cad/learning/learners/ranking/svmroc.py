@@ -168,8 +168,8 @@ class SVMROC(base.Ranker):
         beta[order] = solution.beta
         # The interior-point method leaves no coefficient at exactly 0; without this cut all rows
         # would be support vectors.
-        size = np.abs(beta)
-        self.support_ = np.flatnonzero(size > _ZERO * size.max(initial=0.0))
+        magnitude = np.abs(beta)
+        self.support_ = np.flatnonzero(magnitude > _ZERO * magnitude.max(initial=0.0))
         self.dual_coef_ = beta[self.support_][None, :]
         precomputed = kernel.name == "precomputed"
         self.support_vectors_ = np.empty((0, 0)) if precomputed else X[self.support_]

@@ -123,11 +123,11 @@ def smo_by_blocks(
         may_fall = np.where(positive, gamma > 0, gamma < c)
         rising = np.where(may_grow, v, -np.inf)
         falling = np.where(may_fall, v, np.inf)
-        # At the optimum there is an intercept b with best <= b <= lowest.
-        best = float(rising.max())
-        lowest = float(falling.min())
-        violation = best - lowest
-        iterate.u[:] = between(best, lowest), s
+        # At the optimum there is an intercept b with largest_v <= b <= least_v.
+        largest_v = float(rising.max())
+        least_v = float(falling.min())
+        violation = largest_v - least_v
+        iterate.u[:] = between(largest_v, least_v), s
         # ``not >`` also ends the loop if the violation is NaN.
         if not violation > eps or moves >= limit:
             return moves, violation

@@ -145,16 +145,16 @@ def _exact_step(
     for i in range(n):
         if cost[i] <= 0.0:  # the row has no term in the objective
             continue
-        short = 1.0 - y[i] * f[i]
-        # Along the line the row falls short of its margin by short + t rate.
+        shortfall = 1.0 - y[i] * f[i]
+        # Along the line the row falls short of its margin by shortfall + t rate.
         rate = -y[i] * (f_aim[i] - f[i])
-        if short > 0.0:
-            derivative += cost[i] * short * rate
+        if shortfall > 0.0:
+            derivative += cost[i] * shortfall * rate
             slope += cost[i] * rate * rate
-        # A row meets its margin where short + t rate = 0. If the row misses its margin before this
-        # place, its term of the derivative ends there. Otherwise its term begins there.
-        if (short > 0.0 and rate < 0.0) or (short <= 0.0 and rate > 0.0):
-            places[n_places] = -short / rate
+        # A row meets its margin where shortfall + t rate = 0. If the row misses its margin before
+        # this place, its term of the derivative ends there. Otherwise its term begins there.
+        if (shortfall > 0.0 and rate < 0.0) or (shortfall <= 0.0 and rate > 0.0):
+            places[n_places] = -shortfall / rate
             row_at_place[n_places] = i
             n_places += 1
     order = np.argsort(places[:n_places])

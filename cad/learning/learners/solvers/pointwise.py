@@ -182,9 +182,9 @@ class _Work:
             if not fits:
                 self.store = None
         # The kernel rows do not fit the memory, so pairs are moved by blocks.
-        size = block_size(self.cache_mb, self.gram.n_points)
+        points_of_block = block_size(self.cache_mb, self.gram.n_points)
         new_moves, violation = smo_by_blocks(
-            self.gram, size, self.rows, self.iterate, self.scale, eps, limit - moves
+            self.gram, points_of_block, self.rows, self.iterate, self.scale, eps, limit - moves
         )
         self.iterations += moves + new_moves
         return violation
@@ -204,8 +204,8 @@ class _Work:
         is_violated = np.where(slack > 0, gamma < self.rows.c, gamma > 0)
         is_missing = self.store.kernel.slot[point] < 0
         violation = np.abs(slack) * (is_violated & is_missing)
-        count = min(_ROWS_AT_ONCE, len(violation))
-        worst = np.argpartition(violation, -count)[-count:]
+        n_candidates = min(_ROWS_AT_ONCE, len(violation))
+        worst = np.argpartition(violation, -n_candidates)[-n_candidates:]
         worst = worst[violation[worst] > 0]
         return np.append(point[worst], unfetched)
 

@@ -316,8 +316,8 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
     # beyond its margin is 0. The rounding error of all duals is that of the largest one. So a
     # violation is not divided by a much smaller cost, because the quotient would be mostly a
     # rounding error.
-    size = np.maximum(problem.c, _UNSEEN * float(gamma.max()))
-    distance_to_bound = np.where(slack > 0, problem.c - gamma, gamma) / size
+    divisor = np.maximum(problem.c, _UNSEEN * float(gamma.max()))
+    distance_to_bound = np.where(slack > 0, problem.c - gamma, gamma) / divisor
     return float(np.minimum(np.abs(slack), distance_to_bound).max())
 
 

@@ -93,24 +93,24 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         # With the proximal term of the scale (see the module's docstring), s is the scale that is
         # optimal for the present dual variables.
         s = max(0.0, anchor + rho * total)
-        # v_j is the intercept at which row j lies on its margin. ``best`` is the largest v_j of the
-        # rows whose dual variable may change so that the coefficient of their point grows.
-        # ``lowest`` is the least v_j of the rows whose dual variable may change so that this
-        # coefficient falls. At the optimum there is an intercept b with best <= b <= lowest.
-        best = -np.inf
-        lowest = np.inf
+        # v_j is the intercept at which row j lies on its margin. ``largest_v`` is the largest v_j
+        # of the rows whose dual variable may change so that the coefficient of their point grows.
+        # ``least_v`` is the least v_j of the rows whose dual variable may change so that this
+        # coefficient falls. At the optimum there is an intercept b with largest_v <= b <= least_v.
+        largest_v = -np.inf
+        least_v = np.inf
         for j in range(m):
             v[j] = r[j] + q[j] * s - f[point[j]]
-            best = max(best, v[j] + raising[j])
-            lowest = min(lowest, v[j] + lowering[j])
-        violation = best - lowest
-        iterate.u[0] = between(best, lowest)
+            largest_v = max(largest_v, v[j] + raising[j])
+            least_v = min(least_v, v[j] + lowering[j])
+        violation = largest_v - least_v
+        iterate.u[0] = between(largest_v, least_v)
         iterate.u[1] = s
         if not violation > eps or moves >= limit:
             break
-        # Row i is the one whose v is ``best``. The maximum and its place are found in two passes,
-        # because the first pass can be vectorised.
-        i = _first_equal(v, raising, best)
+        # Row i is the one whose v is ``largest_v``. The maximum and its place are found in two
+        # passes, because the first pass can be vectorised.
+        i = _first_equal(v, raising, largest_v)
         point_i = point[i]
         if slot[point_i] < 0:
             unfetched = point_i
@@ -122,7 +122,7 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         q_i = q[i]
         most_gain = 0.0
         for j in range(m):
-            difference = max(0.0, best - v[j] - lowering[j])
+            difference = max(0.0, largest_v - v[j] - lowering[j])
             # ``curvature`` is the second derivative of the dual objective along the move. It is the
             # squared distance of the two points in the space of the kernel, plus a part from the
             # proximal term, because the move changes s.
@@ -146,7 +146,7 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
             k_ii + k_diagonal[partner] - 2.0 * column_i[point_of_partner] + rho * step_q * step_q
         )
         # Without bounds the objective would be best after this change of both coefficients.
-        step = (best - v[partner]) / max(curvature, _LEAST_CURVATURE)
+        step = (largest_v - v[partner]) / max(curvature, _LEAST_CURVATURE)
         # The coefficient of point i grows, and that of the partner's point falls. The rooms say how
         # far the two duals are from the bounds that they move to.
         room_i = c[i] - gamma[i] if sign[i] > 0 else gamma[i]
