@@ -214,6 +214,7 @@ def paper_sign_test(
     differences = two_values[:, 0] - two_values[:, 1]
     wins = int(np.sum(differences > 0))
     losses = int(np.sum(differences < 0))
+    # ``sf`` is the probability of more than its first argument, so of at least as many wins.
     return float(binom.sf(wins - 1, wins + losses, 0.5))
 
 
@@ -233,6 +234,7 @@ def _comparison_row(
     resampled_differences = resampled_differences[np.isfinite(resampled_differences)]
     lower = np.nan
     upper = np.nan
+    # With one patient all resamples are equal.
     if len(resampled_differences) and patients > 1:
         lower, upper = np.quantile(resampled_differences, [0.025, 0.975])
     p_delong = p_clustered = float("nan")
@@ -312,9 +314,9 @@ def _log_odds_of_cases(cases: Cases) -> np.ndarray:
 
 
 def _auc_p(y: np.ndarray, scores: np.ndarray, group: np.ndarray) -> float:
-    """Return the two-sided p-value of the difference of two scores' AUCs, shape (2, n).
+    """Return the two-sided p-value of the difference between the AUCs of two scores.
 
-    ``group`` has the patient of every region.
+    ``scores`` has a row for each of the two, and ``group`` the patient of every region.
     """
     aucs, covariance = auc_covariance(y, scores, group)
     variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]

@@ -235,6 +235,7 @@ def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement 
     spreads, last no spread. ``owner`` names the patient of each region. The result is None if a
     prediction is missing.
     """
+    # Losses can be compared only if every version predicts all regions.
     if not np.isfinite(probability).all():
         return None
     # Cross-entropy minus the entropy of the readers' mean is the divergence.
@@ -251,9 +252,8 @@ def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement 
     ratio = float(saved.sum() / permuted.sum())
     # Linearised variance of a ratio of two sums over patients.
     residual = saved - ratio * permuted
-    deviation = float(np.sqrt(patients / (patients - 1) * (residual @ residual))) / float(
-        permuted.sum()
-    )
+    deviation_of_sum = float(np.sqrt(patients / (patients - 1) * (residual @ residual)))
+    deviation = deviation_of_sum / float(permuted.sum())
     half_interval = float(student.ppf(0.975, patients - 1)) * deviation
     draws = len(losses) - 2
     as_low = loss_of_version[1:-1] <= loss_of_version[0]

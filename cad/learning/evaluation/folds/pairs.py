@@ -81,12 +81,13 @@ def pairs_left_out_auc(
         # Without a pair of a malignant and a benign region no fit is needed.
         if len(malignant):
             comparisons.append((first, second, malignant, benign))
+    # The arguments of ``fit_fold`` for each comparison, which leaves the two patients out as one
+    # group. The fitted estimator is not kept, and no labels are learned.
+    keep = False
+    relabel = None
     pieces = []
     for first, second, _, _ in comparisons:
         group = np.where((patient_of_row == first) | (patient_of_row == second), _LEFT_OUT, "")
-        # The arguments of ``fit_fold``. The fitted estimator is not kept, and no label is learned.
-        keep = False
-        relabel = None
         pieces.append(
             (estimator, _LEFT_OUT, keep, X, labels, spread, relabel, group, patient_of_row)
         )
@@ -102,7 +103,9 @@ def pairs_left_out_auc(
         difference = score[malignant] - score[benign]
         won_pairs += float(np.sum(difference > 0) + np.sum(difference == 0) / 2)
         compared_pairs += len(malignant)
-    return won_pairs / compared_pairs if compared_pairs else float("nan")
+    if compared_pairs == 0:
+        return float("nan")
+    return won_pairs / compared_pairs
 
 
 def _compared_rows(

@@ -249,12 +249,11 @@ def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
     # One row has no variance.
     if min(len(malignant), len(benign)) < 2:
         return np.zeros(X.shape[1])
-    variance = malignant.var(axis=0, ddof=1) / len(malignant) + benign.var(axis=0, ddof=1) / len(
-        benign
-    )
+    malignant_variance = malignant.var(axis=0, ddof=1) / len(malignant)
+    benign_variance = benign.var(axis=0, ddof=1) / len(benign)
     difference = np.abs(malignant.mean(axis=0) - benign.mean(axis=0))
     largest_value = np.abs(X).max(axis=0, initial=0.0)
-    standard_error = np.sqrt(variance)
+    standard_error = np.sqrt(malignant_variance + benign_variance)
     # A constant column varies only by rounding errors, which grow with its values.
     usable = standard_error > 1e-12 * largest_value
     statistic: np.ndarray = np.divide(
