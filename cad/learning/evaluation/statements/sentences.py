@@ -46,6 +46,7 @@ def _learner_name(facts: RunFacts) -> str:
 def _model(facts: RunFacts) -> str:
     """Return the sentence on the learner, its parameters and the features that it gets."""
     parameters = listed(facts.parameters) if facts.fitted else f"parameters: {UNKNOWN}"
+    # The features of a run without images are the columns of a user's table.
     if not facts.pictured:
         columns = facts.counts["features"]
         return f"{_learner_name(facts)} ({parameters}) on {columns} columns of a table."
@@ -82,6 +83,7 @@ def _prevalence(facts: RunFacts) -> str:
     if comparison is None:
         return "No ROI with a known truth."
     judge = "histology" if facts.metrics.histology else "the readers' consensus"
+    # Without any region the share is 0, and not 0 / 0.
     share = comparison.positive / max(comparison.n, 1)
     return (
         f"{comparison.positive} of {comparison.n} ROIs malignant by {judge} ({share:.0%}). "
@@ -266,6 +268,7 @@ def _ensembling(facts: RunFacts) -> str:
     trees = f"{n_trees} randomised trees" if n_trees else ""
     if not members:
         return f"{trees}, averaged." if trees else f"Ensembling: {UNKNOWN}."
+    # Only a learner that averages machines of different settings has weights.
     if not facts.weights:
         return "None: one machine."
     # The smallest and the largest number of machines in a fit; if they are equal, it is told once.
