@@ -173,9 +173,9 @@ class AgreementReaders:
         # variance (ddof 1).
         freedom = 1 - (share**2).sum(axis=1)
         # Where one reader alone counts, the factor is 0 up to rounding errors.
-        one_counts = freedom < 1e-9
-        spread = np.round(np.sqrt(squares / np.where(one_counts, 1.0, freedom)), _DIGITS)
-        eta = np.where(one_counts, self.single, spread)
+        one_reader_counts = freedom < 1e-9
+        spread = np.round(np.sqrt(squares / np.where(one_reader_counts, 1.0, freedom)), _DIGITS)
+        eta = np.where(one_reader_counts, self.single, spread)
         return Belief(p=np.where(is_unread, np.nan, p), eta=np.where(is_unread, np.nan, eta))
 
 
@@ -228,9 +228,9 @@ def reader_agreement(
         median_of_others = float(np.tanh(np.median(z_of_others))) if len(z_of_others) else np.nan
         deviation_of_z = np.sqrt(variance[person])
         lower, upper = np.tanh(z[person] + _Z95 * deviation_of_z * np.array([-1.0, 1.0]))
-        may_be_zero = z[person] - _Z99 * deviation_of_z <= 0
         # A reader is odd if his 99 % interval reaches down to 0 and his 95 % interval lies far
         # below the others' median. Of only two persons who disagree, nobody knows which one is odd.
+        may_be_zero = z[person] - _Z99 * deviation_of_z <= 0
         far_below = upper < _SHARE_OF_OTHERS * median_of_others
         is_odd = len(persons) >= FEWEST_READERS and bool(may_be_zero and far_below)
         # The other names of the same person.
