@@ -464,7 +464,7 @@ def predict(
             transductive=transductive,
         )
     except NothingScored as error:
-        # What was found of each study is told before the command ends with the error.
+        # The summary of the run is printed before the command ends with the error.
         if error.emitted is not None:
             common.announce(error.emitted, as_json, tell)
         raise
