@@ -347,7 +347,8 @@ def readers_words(region: RegionResult, readers: Sequence[str], words: Wording =
         name = _SCALES.get(scales.pop(), "")
         # Of the names only this one needs a translation.
         scale = words.say(name) if name == _SCALES["likert5"] else name
-        text += f" ({scale})"
+        if scale:  # the scale from 0 to 1 has no name
+            text += f" ({scale})"
     without_score = [reader for reader in readers if reader not in dict(region.scores)]
     if without_score:
         text += f", {words.say('none by {readers}', readers=', '.join(without_score))}"
