@@ -546,8 +546,8 @@ def understood(name: str) -> Iterator[None]:
     except CadError:
         raise
     except Exception as error:  # an answer may cause any error in the libraries that read it
-        words = printable(str(error), 200)
+        message = printable(str(error), 200)
         raise CadError(
-            f"{name}: its answer cannot be understood: {type(error).__name__}: {words}",
+            f"{name}: its answer cannot be understood: {type(error).__name__}: {message}",
             hint="tell the archive's administrator",
         ) from error

@@ -86,7 +86,7 @@ class Server(ThreadedAssociationServer):
     ) -> None:
         self._tls = tls
         self.say = refused
-        self._each = places  # most associations of one caller
+        self._most_per_caller = places  # associations of one caller at once
         self._lock = threading.Lock()  # for the two attributes below, which all threads change
         self._door = dict[int, socket.socket]()  # connections that have no association yet
         self._places = Counter[str]()  # number of associations by title of the caller
@@ -175,7 +175,7 @@ class Server(ThreadedAssociationServer):
         An error is raised if the caller already has as many associations as one caller may have.
         """
         with self._lock:
-            if self._places[caller] >= self._each:
+            if self._places[caller] >= self._most_per_caller:
                 raise _TurnedAway(_NO_PLACE, reason="too many associations", sender=caller)
             self._places[caller] += 1
         try:
@@ -304,9 +304,9 @@ class _Line(AssociationSocket):
         self._first_message = first_message
         self._idle = idle
         self._message_start = time.monotonic()
-        self._message_bytes = 0
-        self._deadline = 0.0
-        self._header_read = False
+        self._message_bytes = 0  # bytes of the present message that have come
+        self._deadline = 0.0  # when the present part of the message must have come
+        self._header_read = False  # whether the header of the present part was read
 
     @property
     def ready(self) -> bool:

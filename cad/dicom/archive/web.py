@@ -79,6 +79,7 @@ class WebArchive(interface.Protocolled):
 
     @door("out", "DICOM", owner="a new folder of ours")
     def _fetch(self, series: interface.FoundSeries, into: Path) -> int:
+        """Write each object of a series as a file; return how many objects arrived."""
         received_uids = set()
         with self._speaking():
             for dataset in self._arriving(series):

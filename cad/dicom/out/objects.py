@@ -151,7 +151,7 @@ def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
             f"training population: the other {people} of this cohort, one left out at a time"
         )
     statements = ["research use only", population]
-    statements.append(_what_it_is_of(prevalence, isup_min_of(run)))
+    statements.append(_meaning_of_probability(prevalence, isup_min_of(run)))
     thresholds = model.get("thresholds") or run.get("decision_thresholds")
     if thresholds:
         low, high = (100 * float(threshold) for threshold in thresholds)
@@ -159,15 +159,19 @@ def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
     return str(model.get("name") or run.get("name")), str(run.get("cad_version")), statements
 
 
-def _what_it_is_of(prevalence: JsonObject, isup_min: int) -> str:
+def _meaning_of_probability(prevalence: JsonObject, isup_min: int) -> str:
     """Return a statement on what the numbers are the probability of, and at which prevalence."""
-    stated = prevalence.get("stated")
-    trained = prevalence.get("men")
+    stated_prevalence = prevalence.get("stated")
+    training_prevalence = prevalence.get("men")
     grade = "cancer" if isup_min <= 1 else f"cancer of ISUP {isup_min} or more"
-    if stated is not None:
-        return f"probability of {grade}; prevalence stated by the site: {stated:.3g} of men"
-    if trained is not None:
-        return f"probability of {grade}; prevalence of the training: {trained:.3g} of men"
+    if stated_prevalence is not None:
+        return (
+            f"probability of {grade}; prevalence stated by the site: {stated_prevalence:.3g} of men"
+        )
+    if training_prevalence is not None:
+        return (
+            f"probability of {grade}; prevalence of the training: {training_prevalence:.3g} of men"
+        )
     return f"probability of {grade} where one is given; belief: what readers would say"
 
 

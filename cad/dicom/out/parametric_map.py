@@ -186,13 +186,13 @@ def _order_frames(dataset: Dataset, normal: np.ndarray) -> None:
     upside down.
     """
     groups = list(dataset.PerFrameFunctionalGroupsSequence)
-    places = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]
+    positions = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]
     # The frames are sorted by their position along the normal of the slices. This order is right
     # however the patient lay in the scanner.
-    order = np.argsort(np.array(places, float) @ normal)
+    order = np.argsort(np.array(positions, float) @ normal)
     frames = np.frombuffer(dataset.FloatPixelData, "<f4").reshape(len(groups), -1)
     dataset.FloatPixelData = frames[order].tobytes()
-    dataset.PerFrameFunctionalGroupsSequence = [groups[place] for place in order]
+    dataset.PerFrameFunctionalGroupsSequence = [groups[index] for index in order]
     for number, group in enumerate(dataset.PerFrameFunctionalGroupsSequence, start=1):
         group.FrameContentSequence[0].DimensionIndexValues = [number]
 

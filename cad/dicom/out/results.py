@@ -175,9 +175,9 @@ def _compare_with_run(path: Path, rows: pd.DataFrame) -> None:
         stated_man = report.man[0]
     expected_man = None
     if "patient_probability" in scored:
-        of_man = float(scored["patient_probability"].iloc[0])
-        if np.isfinite(of_man):
-            expected_man = 100 * of_man
+        probability_of_man = float(scored["patient_probability"].iloc[0])
+        if np.isfinite(probability_of_man):
+            expected_man = 100 * probability_of_man
     if stated != expected or stated_man != expected_man:
         raise CadError(
             "the report does not say what the run says", file=path, hint="do not send it"

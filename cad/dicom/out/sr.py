@@ -260,6 +260,7 @@ def _man_containers(
             )
         )
     containers = [_container(codes.DCM.DerivedImagingMeasurements, measurement)]
+    # A decision on a man is always one on cancer: without histology he has no probability.
     for evaluation in _decision_evaluation(row.patient_decision, HISTOLOGY):
         containers.append(_container(EVALUATIONS_CODE, evaluation))
     return containers

@@ -257,6 +257,8 @@ def _digest_of_tables(root: Path) -> str:
 
 def _read_once(root: Path) -> Cohort:
     """Read and check the tables of a cohort folder, whose digest stays empty."""
+    # Cells that should be numbers or grades are turned into them. What is wrong with one patient is
+    # added to ``problems``; what is wrong with a whole table raises an error.
     simulated = is_simulated(root)
     participants = _read_cohort_table(root, "participants")
     readers = _typed_readers(root, _read_cohort_table(root, "readers"))
@@ -271,17 +273,29 @@ def _read_once(root: Path) -> Cohort:
     participants = typed_participants(root, participants, problems)
     if "isup" in participants:
         participants = _graded(root / "participants.tsv", participants, problems)
+
+    # The tables are compared with each other.
     participant_ids = set(participants["participant_id"])
     check_rois(root, rois, participant_ids, problems)
     check_grades_of_men(root, participants, rois, problems)
     check_scores(root, scores, rois, participant_ids, set(readers["reader_id"]), problems)
-    scores = scores.dropna(subset=["score"]).reset_index(drop=True)
+    scores = scores.dropna(subset=["score"]).reset_index(drop=True)  # a missing score is no score
+
     sessions = _no_sessions()
     if (root / "sessions.tsv").is_file():
         sessions = check_sessions(
             root, _read_cohort_table(root, "sessions"), participant_ids, problems
         )
-    return Cohort(root, participants, readers, rois, scores, problems, simulated, sessions=sessions)
+    return Cohort(
+        root=root,
+        participants=participants,
+        readers=readers,
+        rois=rois,
+        scores=scores,
+        problems=problems,
+        simulated=simulated,
+        sessions=sessions,
+    )
 
 
 def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
@@ -436,11 +450,11 @@ def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
     repeated = table["reader_id"][table["reader_id"].duplicated()]
     if len(repeated):
         raise CadError(f"reader {repeated.iloc[0]} is listed twice", file=path)
-    words = table["expert"].str.lower().fillna("0")
-    unknown = words[~words.isin(["0", "1", "true", "false", "yes", "no"])]
+    expert_words = table["expert"].str.lower().fillna("0")
+    unknown = expert_words[~expert_words.isin(["0", "1", "true", "false", "yes", "no"])]
     if len(unknown):
         raise CadError(f"expert must be 1 or 0, found {unknown.iloc[0]!r}", file=path)
-    return table.assign(expert=words.isin(["1", "true", "yes"]))
+    return table.assign(expert=expert_words.isin(["1", "true", "yes"]))
 
 
 def _graded(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:

@@ -126,8 +126,8 @@ class Patients:
         self.root = root
         self.labels = labels
         self.participant_ids = participant_ids
-        self.studies: dict[str, StudyPlace] = {}
-        self.sources: dict[str, str | None] = {}
+        self.studies: dict[str, StudyPlace] = {}  # by StudyInstanceUID
+        self.sources: dict[str, str | None] = {}  # PatientID by label; None where it is unknown
         for folder in sorted(root.glob("sub-*")):
             if folder.name not in participant_ids or not folder.is_dir():
                 continue
@@ -218,7 +218,7 @@ class Patients:
         studies = self.of(participant)
         # The only study of a man is stored without a session, as BIDS allows.
         if not studies and not several:
-            return StudyPlace(participant, None, home)
+            return StudyPlace(participant, session_id=None, folder=home)
         numbers = []
         for place in studies:
             if place.session_id:

@@ -129,7 +129,12 @@ class Names:
                 # images of one kind share it.
                 elif key.rstrip("s").endswith("UID") and key != _NO_IDENTITY:
                     uids |= texts
-        return cls(participant, frozenset(patient_ids), frozenset(uids), given)
+        return cls(
+            participant=participant,
+            source_ids=frozenset(patient_ids),
+            uids=frozenset(uids),
+            given=given,
+        )
 
     def bears(self, name: str) -> bool:
         """Tell whether the name of a file or folder is surely the patient's.
@@ -413,7 +418,10 @@ def _wide_encoding(content: bytes) -> str:
         return ""
     # In the encodings of `_BY_ZEROS`, each Latin letter has one byte that is not zero, always in
     # the same place of the letter's two or four bytes.
-    is_mostly_zero = [start[place::4].count(0) * 4 / len(start) > _MOSTLY for place in range(4)]
+    is_mostly_zero = []
+    for place in range(4):
+        every_fourth_byte = start[place::4]
+        is_mostly_zero.append(every_fourth_byte.count(0) * 4 / len(start) > _MOSTLY)
     return _BY_ZEROS.get(tuple(is_mostly_zero), "")
 
 

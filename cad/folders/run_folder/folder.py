@@ -162,7 +162,7 @@ def _is_result(command: str) -> Callable[[Path], bool]:
         folder = RunFolder(root)
         try:
             record = read_json(folder.record)
-        except (OSError, CadError):
+        except (OSError, CadError):  # the run is not finished, and its command is not known
             return folder.memory.is_file()
         return "cad_version" in record and record.get("kind") == command
 

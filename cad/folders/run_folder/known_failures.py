@@ -152,7 +152,7 @@ def remember(root: Path, failures: Sequence[Failure], unreported: Sequence[Failu
         first_told = {_key_of_row(row): row["since"] for row in _read_told(root)}
         rows = []
         for failure in failures:
-            if failure in unreported:
+            if failure in unreported:  # nobody was told of it, so that it stays new
                 continue
             key = _key_of_failure(failure)
             entry = dict(zip(_KEY, key, strict=True))

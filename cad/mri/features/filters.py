@@ -315,6 +315,7 @@ def _turns(
     # The kernel that the letter of each axis names.
     bands = [kernels["LH".index(letter)] for letter in chosen.bands or ""]
     yielded = set()
+    # A rotation by right angles puts the axes into another order, and turns some of them round.
     for order in permutations(range(len(axes))):
         for directions in product((1, -1), repeat=len(axes)):
             rotation = np.zeros((len(axes), len(axes)))
@@ -322,7 +323,7 @@ def _turns(
             if np.linalg.det(rotation) < 0:  # a reflection, and no rotation
                 continue
             unturned = list(order) == sorted(order) and min(directions) > 0
-            if not (chosen.rotations or unturned):
+            if not (chosen.rotations or unturned):  # only the image as it lies is wanted
                 continue
             band_kernels = []
             for axis, direction in zip(order, directions, strict=True):

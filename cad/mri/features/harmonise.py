@@ -136,9 +136,8 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 )
             number = self.sites_.index(name)
             standardised = (X[rows] - self.mean_) / self.spread_
-            out[rows] = (standardised - self.shift_[number]) / self.scale_[
-                number
-            ] * self.spread_ + self.mean_
+            without_site = (standardised - self.shift_[number]) / self.scale_[number]
+            out[rows] = without_site * self.spread_ + self.mean_
         return out
 
     def _estimate(self, X: np.ndarray, site_of_rows: np.ndarray, varies: np.ndarray) -> None:
@@ -176,7 +175,7 @@ def _site_of_rows(site: Any, n_rows: int) -> np.ndarray:
             "site harmonisation needs the site of every region",
             hint="fill the column 'site' of participants.tsv, or set harmonisation: none",
         )
-    labels = np.asarray(site).astype(str)
-    if labels.shape != (n_rows,):
-        raise CadError(f"{n_rows} rows but sites of shape {labels.shape}")
-    return labels
+    site_of_rows = np.asarray(site).astype(str)
+    if site_of_rows.shape != (n_rows,):
+        raise CadError(f"{n_rows} rows but sites of shape {site_of_rows.shape}")
+    return site_of_rows

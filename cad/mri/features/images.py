@@ -124,7 +124,7 @@ def compact(study: Study) -> Study:
     """
     if study.roi_map is None:
         return study
-    box = bounding_box(study.roi_map.array != 0, 1)
+    box = bounding_box(study.roi_map.array != 0, margin=1)
     if box is None:  # no region is drawn
         return study
     return replace(study, roi_map=crop(study.roi_map, box))
@@ -169,9 +169,8 @@ def prepare(
         return _prepare_dce(study, settings, needed)
     provenance: dict[str, str | float] = {}
     if name == "t2w":
-        image, provenance["t2_reference"], provenance["t2w_level"] = standardise_t2(
-            study, settings.images, scale
-        )
+        image, reference, level = standardise_t2(study, settings.images, scale)
+        provenance = {"t2_reference": reference, "t2w_level": level}
     else:
         image = grid_of(study, name)
     filters = filters_of(settings.features, name)
@@ -311,7 +310,7 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     # measured in the vessel, and the arrival of the bolus is found in the gland.
     boxes = [_box_in(needed, study.dce.grid, _MARGIN)]
     for mask in (study.gland, study.vessel):
-        mask_box = None if mask is None else box_around(mask, study.dce.grid, 0.0)
+        mask_box = None if mask is None else box_around(mask, study.dce.grid, margin_mm=0.0)
         if mask_box is not None:
             boxes.append(mask_box)
     box = enclosing(boxes)
@@ -339,7 +338,15 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     if study.frames_moved_mm is not None:
         provenance["dce_moved"] = study.frames_moved_mm
     images = {name: _series_image(perfusion, name) for name in image_names}
-    return Prepared("dce", dynamic.grid, maps, images, list(perfusion.notes), perfusion, provenance)
+    return Prepared(
+        name="dce",
+        grid=dynamic.grid,
+        maps=maps,
+        images=images,
+        notes=list(perfusion.notes),
+        perfusion=perfusion,
+        provenance=provenance,
+    )
 
 
 def _series_image(made: PerfusionMaps, name: str) -> np.ndarray:

@@ -225,7 +225,15 @@ def _sample(image: np.ndarray, regions: RegionVoxels, texture: TextureSettings) 
     # Bins of a fixed width are counted from the least value that the settings let count.
     anchor = texture.range[0] if texture.range else None
     levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width, anchor)
-    return Sample(finite, start, is_finite, core, levels, n_levels, texture)
+    return Sample(
+        values=finite,
+        start=start,
+        is_finite=is_finite,
+        core=core,
+        levels=levels,
+        n_levels=n_levels,
+        texture=texture,
+    )
 
 
 def _of_series(

@@ -332,10 +332,11 @@ def _one_ball_separates(within: np.ndarray, beyond: np.ndarray) -> bool:
     # to 1: without a limit, the gap of two sets that lie far apart would be unbounded.
     gap = np.ones((len(coefficients), 1))
     any_value = [(None, None)] * coefficients.shape[1]
+    # The program minimises the negative gap, for which centre and radius may take any value.
     widest = linprog(
-        np.append(np.zeros(coefficients.shape[1]), -1.0),
-        np.hstack([coefficients, gap]),
-        np.concatenate(limits),
+        c=np.append(np.zeros(coefficients.shape[1]), -1.0),
+        A_ub=np.hstack([coefficients, gap]),
+        b_ub=np.concatenate(limits),
         bounds=[*any_value, (None, 1.0)],
     )
     return bool(widest.status == 0 and widest.x[-1] > 0)  # status 0: the program was solved

@@ -244,9 +244,9 @@ def check_columns(names: Iterable[str]) -> None:
     CadError
         For columns of provenance; the error names the first.
     """
-    wrong = [name for name in names if str(name).startswith(PREFIX)]
-    if wrong:
+    provenance_columns = [name for name in names if str(name).startswith(PREFIX)]
+    if provenance_columns:
         raise CadError(
-            f"{wrong[0]} says how a region was measured and is no feature",
+            f"{provenance_columns[0]} says how a region was measured and is no feature",
             hint=f"leave out the columns that begin with {PREFIX}",
         )

@@ -226,7 +226,7 @@ def prepared_copies(
         The modality, and one region for each mask, in order; None where no mask can be measured.
     """
     grid = images.grid_of(study, name)
-    mask_boxes = [images.box_around(mask, grid, 0.0) for mask in masks]
+    mask_boxes = [images.box_around(mask, grid, margin_mm=0.0) for mask in masks]
     boxes = [box for box in mask_boxes if box is not None]
     if not boxes:
         return None
@@ -235,7 +235,7 @@ def prepared_copies(
     cropped = images.crop(grid, images.enclosing(boxes))
     shares = []
     for mask in masks:
-        drawn = fill(mask, cropped, settings.features.partial_voxels == "half")
+        drawn = fill(mask, cropped, half=settings.features.partial_voxels == "half")
         shares.append(np.zeros_like(drawn.share) if drawn.too_little else drawn.share)
     needed = np.logical_or.reduce([share > 0 for share in shares])
     if not needed.any():
@@ -340,9 +340,10 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     >>> bool(low < value < high), round(value, 2)
     (True, 1.0)
     """
-    n, k = values.shape
+    n, k = values.shape  # n regions, k repeats
     if n < 2 or k < 2:
         raise CadError(f"an ICC needs 2 regions and 2 repeats, found {n} and {k}")
+    # The mean squares of a one-way analysis of variance.
     region_means = values.mean(axis=1)
     between = k * float(((region_means - region_means.mean()) ** 2).sum()) / (n - 1)
     within = float(((values - region_means[:, None]) ** 2).sum()) / (n * (k - 1))
@@ -364,6 +365,7 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     high = f_value * f_distribution.ppf(upper_tail, df_within, df_between)
 
     def icc_of(f_ratio: float) -> float:
+        """Return the ICC that belongs to a ratio of mean squares."""
         return float((f_ratio - 1) / (f_ratio + k - 1))
 
     return icc_of(f_value), icc_of(low), icc_of(high)
@@ -390,7 +392,7 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
         raise CadError(
             f"every region needs the same number of copies, found {sorted(set(repeats))}"
         )
-    features = [c for c in table.columns if c not in _COPY_KEYS]
+    features = [column for column in table.columns if column not in _COPY_KEYS]
     # The copies of a region follow each other, so that the table can be read as an array of shape
     # (n_regions, n_repeats, n_features).
     ordered = table.sort_values(_COPY_KEYS, kind="stable")
@@ -459,5 +461,5 @@ def _padded(mask: Volume, reach_mm: float) -> Volume:
     # The border is one voxel wider than ``reach_mm``, because distances are interpolated between
     # voxels when they are shifted.
     border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
-    array = np.pad(mask.array[box], [(int(b), int(b)) for b in border])
+    array = np.pad(mask.array[box], [(int(n_voxels), int(n_voxels)) for n_voxels in border])
     return mask.beginning_at(array, (limits(box)[0] - border)[::-1])

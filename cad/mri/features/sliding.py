@@ -183,7 +183,8 @@ def sliding_rows(
         raise CadError(
             "no modality can be measured: " + "; ".join(notes), patient=study.participant_id
         )
-    return SlidingFeatures(voxels, pd.DataFrame(columns, copy=False), grid, notes)
+    rows = pd.DataFrame(columns, copy=False)
+    return SlidingFeatures(index=voxels, rows=rows, grid=grid, notes=notes)
 
 
 def _slide(
@@ -194,7 +195,7 @@ def _slide(
     ``points`` are in patient coordinates, mm.
     """
     columns: dict[str, np.ndarray] = {}
-    first = 0
+    first_row = 0
     for chunk in _chunks(prepared.grid, points):
         measured = measure_regions(prepared, chunk, settings.features)
         # All columns are rows of one array that is filled in place. The columns of a whole gland
@@ -205,8 +206,8 @@ def _slide(
             # A sphere needs at least MIN_VOXELS voxels, as a drawn region does: a percentile of
             # fewer voxels means nothing.
             values[chunk.sizes < MIN_VOXELS] = np.nan
-            columns[name][first : first + chunk.count] = values
-        first += chunk.count
+            columns[name][first_row : first_row + chunk.count] = values
+        first_row += chunk.count
     return columns
 
 

@@ -123,7 +123,7 @@ def extract(
     grids = {
         name: _grid_around_regions(study_at_spacing, name, settings.features) for name in names
     }
-    drawn, problems = measurable(study_at_spacing, grids, half_counts_whole)
+    drawn, problems = measurable(study_at_spacing, grids, half=half_counts_whole)
     result.failures += problems
     # The rows of the result are in the order of the regions in the cohort's table ``rois.tsv``.
     rois = [roi for roi in study.rois if roi.roi_id in drawn]
@@ -135,7 +135,7 @@ def extract(
     for name in names:
         drawn_regions = [drawn[roi.roi_id][name] for roi in rois]
         result.notes += _notes_on_left_out(study, name, drawn_regions, rois, result.gaps)
-        if any(not d.too_little for d in drawn_regions):
+        if any(not region.too_little for region in drawn_regions):
             columns |= _columns_of_modality(
                 study_at_spacing, settings, name, drawn_regions, rois, result, scale
             )
@@ -158,7 +158,7 @@ def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> 
     union = study.roi_union
     box = None
     if union is not None:
-        box = images.box_around(union, grid, 0.0)
+        box = images.box_around(union, grid, margin_mm=0.0)
     if box is None:
         # No region needs this grid, but the functions that measure regions need a grid with at
         # least one voxel.
@@ -286,8 +286,8 @@ def _provenance_columns(
     filters = images.filters_of(settings.features, name)
     if filters:
         add_column(f"{name}_filters", [", ".join(map(filter_words, filters))] * len(drawn))
-    add_column(f"{name}_voxels", [d.voxels for d in drawn])
-    add_column(f"{name}_purity", [d.purity for d in drawn])
+    add_column(f"{name}_voxels", [region.voxels for region in drawn])
+    add_column(f"{name}_purity", [region.purity for region in drawn])
     add_column(f"{name}_valid", _valid(prepared, regions, settings.features))
     return columns
 

@@ -165,7 +165,9 @@ class Typicality:
             raise CadError(
                 f"limits need regions of at least 3 patients, found {len(patient_names)}"
             )
-        whole = cls(*_spread(X), {}, columns)
+        # Objects without limits give deviations and scores: one of all patients, whose spreads are
+        # kept, and one for each fold, whose patients are left out.
+        whole = cls(*_spread(X), limits={}, columns=columns)
         # Ten folds are enough. If one patient at a time were left out, the spreads of features
         # would be slightly more exact. But the limits depend on the tails of the scores, which
         # would be no better known.
@@ -174,7 +176,7 @@ class Typicality:
         folds = np.array([fold_of[name] for name in patient_of])
         scores_by_count: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
         for fold in np.unique(folds):
-            of_other_folds = cls(*_spread(X[folds != fold]), {}, columns)
+            of_other_folds = cls(*_spread(X[folds != fold]), limits={}, columns=columns)
             for patient in np.unique(patient_of[folds == fold]):
                 z = of_other_folds.deviations(X[patient_of == patient])
                 for count in _COUNTS:
@@ -318,7 +320,11 @@ class Typicality:
             # A missing feature counts as 0, so that it is not among the three that deviate most.
             by_deviation = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
             furthest = tuple((self.features[i], float(z[row, i])) for i in by_deviation)
-            judgements.append(Judgement(max(score_alone, score_shared), deviations, furthest))
+            judgements.append(
+                Judgement(
+                    score=max(score_alone, score_shared), deviations=deviations, features=furthest
+                )
+            )
         return judgements
 
     def _scores(self, z: np.ndarray) -> dict[str, np.ndarray]:
@@ -359,9 +365,13 @@ class Typicality:
                     # The score is the root mean square of log(1 + deviation).
                     deviation = float(np.expm1(score))
                     direction = _far_side(z[row, groups[group]])
-                    beyond_limit.append(
-                        (ratio, Deviation(group, deviation, direction, int(n_regions)))
+                    departure = Deviation(
+                        group=group,
+                        size=deviation,
+                        direction=direction,
+                        regions=int(n_regions),
                     )
+                    beyond_limit.append((ratio, departure))
             beyond.append((worst, tuple(beyond_limit)))
         return beyond
 

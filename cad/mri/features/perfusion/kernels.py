@@ -189,7 +189,7 @@ def curve_and_slopes(
     jac : ndarray, shape (3, n_times)
         Written in place: the derivative by each parameter.
     h, g : ndarray, shape (n_times,)
-        Work space, overwritten.
+        Work space, overwritten: the Tofts integral and its derivative by the rate kep.
 
     Examples
     --------

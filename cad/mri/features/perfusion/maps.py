@@ -155,11 +155,11 @@ class PerfusionMaps:
             params["input_delay"] = float(values_without_model["input_delay"][0])
         all_missing = np.full(len(self.times), np.nan)
         return RegionCurve(
-            self.times,
-            signal[0],
-            all_missing if concentration is None else concentration[0],
-            all_missing if shown_fit is None else shown_fit.fitted[0],
-            params,
+            time_s=self.times,
+            signal=signal[0],
+            concentration_mM=all_missing if concentration is None else concentration[0],
+            fit_mM=all_missing if shown_fit is None else shown_fit.fitted[0],
+            params=params,
         )
 
 
@@ -356,8 +356,8 @@ def _fit_chunk(
         if delays is not None:
             # A curve without a concentration was not fitted, and has no delay.
             is_fitted = np.isfinite(concentration).all(axis=1)
-            own_delays = delays - kinetics.arterial.delay
-            values["input_delay"] = np.where(is_fitted, own_delays, np.nan)
+            delays_from_study = delays - kinetics.arterial.delay
+            values["input_delay"] = np.where(is_fitted, delays_from_study, np.nan)
     if "brix" in settings.models:
         # Where the baseline is not positive, the relative enhancement is unknown (NaN).
         positive_baseline = np.where(baseline > 0, baseline, np.nan)[:, None]

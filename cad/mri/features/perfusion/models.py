@@ -485,11 +485,11 @@ def fit_each_at(
             original_order
         ]
     return KineticFit(
-        parameters,
-        np.concatenate([of_delay.r2 for of_delay in fits])[original_order],
-        np.concatenate([of_delay.residual for of_delay in fits])[original_order],
-        np.concatenate([of_delay.failed for of_delay in fits])[original_order],
-        np.concatenate([of_delay.fitted for of_delay in fits])[original_order],
+        parameters=parameters,
+        r2=np.concatenate([of_delay.r2 for of_delay in fits])[original_order],
+        residual=np.concatenate([of_delay.residual for of_delay in fits])[original_order],
+        failed=np.concatenate([of_delay.failed for of_delay in fits])[original_order],
+        fitted=np.concatenate([of_delay.fitted for of_delay in fits])[original_order],
     )
 
 
@@ -502,14 +502,18 @@ def _time_grid(inlet: InputFunction) -> TimeGrid:
     dt = np.round(dt, 12)
     frame_index = np.require(inlet.at_frames, np.int64, ["C", "W"])
     return TimeGrid(
-        minutes[frame_index], dt, np.require(inlet.plasma, float, ["C", "W"]), frame_index
+        times=minutes[frame_index],
+        dt=dt,
+        plasma=np.require(inlet.plasma, float, ["C", "W"]),
+        frame_index=frame_index,
     )
 
 
 def _brix_grid(times: np.ndarray, arrival: float) -> TimeGrid:
     """Return the times in minutes from the arrival; the Brix model has no input curve."""
     minutes = (np.asarray(times, float) - arrival) / SECONDS_PER_MINUTE
-    return TimeGrid(minutes, np.zeros(0), np.zeros(0), np.arange(len(minutes)))
+    no_input = np.zeros(0)
+    return TimeGrid(minutes, dt=no_input, plasma=no_input, frame_index=np.arange(len(minutes)))
 
 
 def _model_curves(model: ModelName, parameters: np.ndarray, grid: TimeGrid) -> np.ndarray:
@@ -681,5 +685,9 @@ def _rated_fit(
         # A Ktrans of 0 goes with a ve of 0, which would be a division by 0.
         values["kep"] = values["ktrans"] / np.maximum(values["ve"], VE_MIN)
     return KineticFit(
-        values, r2 * one_or_nan, error * one_or_nan, failed, fitted * one_or_nan[:, None]
+        parameters=values,
+        r2=r2 * one_or_nan,
+        residual=error * one_or_nan,
+        failed=failed,
+        fitted=fitted * one_or_nan[:, None],
     )

@@ -244,6 +244,8 @@ def initial_area(
         )
     frames_between = times[(times > arrival) & (times < end)]
     corners = np.concatenate([[max(arrival, times[0])], frames_between, [end]])
+    # Each corner lies between two frames; the last one, at the last frame, counts to the frames
+    # before it.
     frame_before = np.clip(np.searchsorted(times, corners, side="right") - 1, 0, len(times) - 2)
     share_of_next = (corners - times[frame_before]) / (
         times[frame_before + 1] - times[frame_before]

@@ -110,8 +110,11 @@ def fit_t1(
     """
     signals = np.asarray(signals, float)
     notes = _check_flip_angles(signals, flip_angles, repetition_time)
-    angles = np.deg2rad(np.asarray(flip_angles, float)).reshape(-1, *[1] * (signals.ndim - 1))
-    angles = angles if b1 is None else angles * np.asarray(b1, float)
+    # The flip angles get axes of length 1 behind their own, so that each goes with all voxels.
+    voxel_axes = [1] * (signals.ndim - 1)
+    angles = np.deg2rad(np.asarray(flip_angles, float)).reshape(-1, *voxel_axes)
+    if b1 is not None:
+        angles = angles * np.asarray(b1, float)
     usable = np.isfinite(signals).all(axis=0) & (signals > 0).all(axis=0)
     # A placeholder of 1 keeps the formulas free of errors where a signal is not positive. The
     # result is replaced there, because ``failed`` is True.
@@ -127,7 +130,13 @@ def fit_t1(
     misfit = ((usable_signals - model) ** 2).sum(axis=0)
     # R2 of signals that are all equal would be a division by 0; it counts as 0.
     r2 = np.where(variation > 0, 1 - misfit / np.where(variation > 0, variation, 1.0), 0.0)
-    return T1Fit(np.where(failed, np.nan, t1), s0, np.where(failed, 0.0, r2), failed, notes)
+    return T1Fit(
+        t1=np.where(failed, np.nan, t1),
+        s0=s0,
+        r2=np.where(failed, 0.0, r2),
+        failed=failed,
+        notes=notes,
+    )
 
 
 def _check_flip_angles(signals: np.ndarray, flip_angles: np.ndarray, tr: float) -> tuple[str, ...]:
