@@ -118,6 +118,7 @@ def _halved(
     for _ in range(_HALVINGS):
         b, z = (before - length * full_step for before, full_step in zip(start, step, strict=True))
         losses = loss(b, z)
+        # A fit whose loss is too large after all halvings makes the last, tiny step.
         is_too_far = losses > current
         if not is_too_far.any():
             break

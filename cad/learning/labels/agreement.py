@@ -441,6 +441,7 @@ def _fisher(
     # There is no correlation with a constant.
     if np.ptp(mean) == 0:
         return np.nan, np.inf
+    # The variance of Fisher's z for as many independent normal pairs.
     least_variance = 1 / (regions - 3)
     if np.ptp(scores) == 0:
         # A reader who gives the same score everywhere has correlation 0. How certain this 0 is
@@ -453,7 +454,8 @@ def _fisher(
     standard_scores = (scores - scores.mean()) / scores.std()
     standard_mean = (mean - mean.mean()) / mean.std()
     correlation = float(np.clip((standard_scores * standard_mean).mean(), -_HIGHEST, _HIGHEST))
-    # ``influence`` is the influence of each region on the correlation. It is summed by patient.
+    # The influence of each region on the correlation is summed by patient. The variance of a
+    # correlation is divided by (1 - r^2)^2 to give that of z, since z changes by dr / (1 - r^2).
     influence = (
         standard_scores * standard_mean - correlation * (standard_scores**2 + standard_mean**2) / 2
     )

@@ -251,12 +251,12 @@ def _design(grades: Array) -> Array:
 
 def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
     """Return the posterior mode and covariance of the model's coefficients a, b, w_1, .., w_R."""
-    coefficients = design.shape[1]
-    prior_mean = np.zeros(coefficients)
+    n_coefficients = design.shape[1]
+    prior_mean = np.zeros(n_coefficients)
     # With the prior mean of the coefficients, the model's log-odds are those of the readers' mean.
     # The weight b of these log-odds is 1, and all other coefficients are 0.
     prior_mean[1] = 1.0
-    prior_precision = np.full(coefficients, _PRIOR_PRECISION["reader"])
+    prior_precision = np.full(n_coefficients, _PRIOR_PRECISION["reader"])
     prior_precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]
     mode: Array = fit_logistic(design, y, mean=prior_mean, precision=prior_precision)
     # By Laplace's approximation the covariance is the inverse of the Hessian of minus the

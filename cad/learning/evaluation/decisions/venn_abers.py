@@ -216,10 +216,9 @@ def check_venn_abers(
         return None
     # The ends of an interval are shares of finitely many regions. So a probability may be equal to
     # an end, except for a rounding error.
-    inside = (q[has_interval] >= low[has_interval] - 1e-12) & (
-        q[has_interval] <= high[has_interval] + 1e-12
-    )
-    share = float(inside.mean())
+    is_above_low = q[has_interval] >= low[has_interval] - 1e-12
+    is_below_high = q[has_interval] <= high[has_interval] + 1e-12
+    share = float((is_above_low & is_below_high).mean())
     width = float((high - low)[has_interval].mean())
     sentence = (
         f"{share:.0%} of {int(has_interval.sum())} probabilities{drawn_text} "

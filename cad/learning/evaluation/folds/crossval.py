@@ -540,25 +540,25 @@ def fit_keywords(
     """
     keywords = {"eta": eta, "groups": groups}
     keywords = {name: value for name, value in keywords.items() if value is not None}
-    routed = get_config()["enable_metadata_routing"]
-    consumed: set[str] = set()
-    if routed:
-        consumed = get_routing_for_object(estimator).consumes("fit", list(keywords))
-    taken = {}
+    is_routed = get_config()["enable_metadata_routing"]
+    requested: set[str] = set()
+    if is_routed:
+        requested = get_routing_for_object(estimator).consumes("fit", list(keywords))
+    accepted = {}
     # With routing, a pipeline passes the keywords on to its steps by itself.
-    if routed or not isinstance(estimator, Pipeline):
+    if is_routed or not isinstance(estimator, Pipeline):
         for name, value in keywords.items():
-            if name in consumed or has_fit_parameter(estimator, name):
-                taken[name] = value
-        return taken
-    for step, stage in estimator.steps:
+            if name in requested or has_fit_parameter(estimator, name):
+                accepted[name] = value
+        return accepted
+    for step_name, step in estimator.steps:
         # Such a step does nothing, and has no ``fit``.
-        if stage is None or stage == "passthrough":
+        if step is None or step == "passthrough":
             continue
         for name, value in keywords.items():
-            if has_fit_parameter(stage, name):
-                taken[f"{step}__{name}"] = value
-    return taken
+            if has_fit_parameter(step, name):
+                accepted[f"{step_name}__{name}"] = value
+    return accepted
 
 
 def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:

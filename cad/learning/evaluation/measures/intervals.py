@@ -188,9 +188,9 @@ def clustered_auc(
     if y.all() or not y.any():
         return Interval(value=nan, lower=nan, upper=nan, method=method)
     auc_of_all, without, pairs_left = auc_without_each_patient(y, s, patient_code)
-    too_rare = min(len(np.unique(patient_code[y])), len(np.unique(patient_code[~y]))) < 2
-    # For an AUC of 0 or 1 no variance can be estimated.
-    if too_rare or auc_of_all in (0.0, 1.0):
+    has_rare_class = min(len(np.unique(patient_code[y])), len(np.unique(patient_code[~y]))) < 2
+    # For an AUC of 0 or 1, or with one patient of a class, no variance can be estimated.
+    if has_rare_class or auc_of_all in (0.0, 1.0):
         return Interval(value=auc_of_all, lower=nan, upper=nan, method=method)
     # Without some patients no pair may be left, and then no AUC.
     without = without[pairs_left > 0]

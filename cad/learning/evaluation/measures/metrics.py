@@ -556,6 +556,7 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
     usable = _weighted_range(t, weight) > 0
     intercept = np.full(len(weight), np.nan)
     if usable.any():
+        # The only coefficient is the intercept. The log-odds of q are added as they are.
         design = np.ones((len(t), 1))
         offset = logit(clipped(q))
         intercept[usable] = fit_logistic(design, t, weight=weight[usable], offset=offset)[:, 0]

@@ -159,24 +159,32 @@ def _one_reader(
     n_folds: int | None,
 ) -> ReaderResult:
     """Measure the reader of one column of ``table``, shape (n, readers), on his regions."""
-    scores = table[:, column]
-    has_truth = np.isfinite(scores) & np.isfinite(truth)
-    has_truth_and_score = has_truth & np.isfinite(score)
+    reader_scores = table[:, column]
+    # Against histology: the reader alone, and beside the classifier on the same regions.
+    is_measured = np.isfinite(reader_scores) & np.isfinite(truth)
+    is_compared = is_measured & np.isfinite(score)
     mean_of_others = mean_of_known(np.delete(table, column, axis=1))
-    # Only regions that the reader scored count, and of these only those with another reader.
-    mean_of_others = np.where(np.isfinite(scores), mean_of_others, np.nan)
+    # Against the other readers: only regions that this reader scored count, and of these only those
+    # with another reader.
+    mean_of_others = np.where(np.isfinite(reader_scores), mean_of_others, np.nan)
     consensus, ties = metrics.consensus_truth(mean_of_others)
     has_consensus = np.isfinite(consensus)
-    auc = clustered_auc(consensus[has_consensus], scores[has_consensus], patients[has_consensus])
+    auc_against_others = clustered_auc(
+        consensus[has_consensus], reader_scores[has_consensus], patients[has_consensus]
+    )
     return ReaderResult(
-        n=int(has_truth.sum()),
-        auc=clustered_auc(truth[has_truth], scores[has_truth], patients[has_truth]),
+        n=int(is_measured.sum()),
+        auc=clustered_auc(truth[is_measured], reader_scores[is_measured], patients[is_measured]),
         cad_auc=clustered_auc(
-            truth[has_truth_and_score],
-            score[has_truth_and_score],
-            patients[has_truth_and_score],
+            truth[is_compared],
+            score[is_compared],
+            patients[is_compared],
             n_folds,
         ),
-        roc=roc_points(truth[has_truth], scores[has_truth]),
-        consensus_of_others={"n": int(has_consensus.sum()), "ties": ties, "auc": auc},
+        roc=roc_points(truth[is_measured], reader_scores[is_measured]),
+        consensus_of_others={
+            "n": int(has_consensus.sum()),
+            "ties": ties,
+            "auc": auc_against_others,
+        },
     )

@@ -112,9 +112,8 @@ def _slopes(comparison: pd.DataFrame | None) -> str:
         return ""
     slope_rows = comparison[comparison["measure"] == "calibration_slope"]
     # The learner that was validated comes first in the table.
-    slope_rows = slope_rows[slope_rows["learner"] == comparison["learner"].iloc[0]].dropna(
-        subset="value"
-    )
+    validated_learner = comparison["learner"].iloc[0]
+    slope_rows = slope_rows[slope_rows["learner"] == validated_learner].dropna(subset="value")
     if slope_rows.empty:
         return ""
     slope_texts = [f"{row.value:.2f} to {row.against}" for row in slope_rows.itertuples()]
