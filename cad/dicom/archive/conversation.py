@@ -194,7 +194,7 @@ def serve(connection: Connection[Any, Any]) -> None:
     limit_memory(limits.memory_gigabytes)
     _confine_to_request(limits, operation, arguments)
     with suppress(BrokenPipeError):  # the parent process has ended, and nobody wants the answer
-        connection.send(_result_or_error(connection, address, aet, limits, operation, arguments))
+        connection.send(_answer_to_request(connection, address, aet, limits, operation, arguments))
 
 
 def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[Any, ...]) -> None:
@@ -217,7 +217,7 @@ def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[
     confine(readable, writable)
 
 
-def _result_or_error(
+def _answer_to_request(
     connection: Connection[Any, Any],
     address: str,
     aet: str,
