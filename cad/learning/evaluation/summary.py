@@ -264,7 +264,7 @@ class Summary:
     def as_dict(self) -> dict[str, Any]:
         """Return the measures by name, as values that JSON can hold."""
         content = _fields(self)
-        # They become columns of the table of results.
+        # The values of the regions become columns of the table of results, and are not stored here.
         del content["rows"]
         if self.null is not None:
             content["null"] = self.null.as_dict()
@@ -291,7 +291,9 @@ class Summary:
         for name, value in (null or {}).items():
             if isinstance(value, dict):
                 schemes[name] = value
-        return typed(cls, {**content, "null": null and {**null, "schemes": schemes}})
+        if null:
+            null = {**null, "schemes": schemes}
+        return typed(cls, {**content, "null": null})
 
 
 @dataclass(frozen=True)

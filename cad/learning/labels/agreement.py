@@ -362,6 +362,7 @@ def _weights_of_readers(grades: Array) -> Array:
     # fewer than three readers get equal weights.
     if n_readers < FEWEST_READERS:
         return equal_weights
+    # In each round the mean of the others is computed with the weights of the round before.
     weights = equal_weights
     for _ in range(_ROUNDS):
         z, variance, _ = _agreements(grades, weights, np.arange(len(grades)))
@@ -373,6 +374,7 @@ def _weights_of_readers(grades: Array) -> Array:
         # A reader who contradicts the others gets no weight.
         squared_correlations = np.maximum(0.0, correlations) ** 2
         if squared_correlations.sum() == 0:
+            # Nobody agrees with the others.
             return equal_weights
         weights = squared_correlations / squared_correlations.sum()
     return np.asarray(weights)

@@ -178,7 +178,8 @@ def _share_of_hits(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str
     patients = int(patient_code.max()) + 1
     if patients < 2 or share in (0.0, 1.0):
         # If all calls are right (hits), or none is, no variance can be estimated. One end of the
-        # interval is then the exact one-sided 97.5 % bound, as if each patient had one region. With one patient who has both hits and misses, the interval is [0, 1].
+        # interval is then the exact one-sided 97.5 % bound, as if each patient had one region. With
+        # one patient who has both hits and misses, the interval is [0, 1].
         bound = 0.025 ** (1 / patients)
         lower, upper = 0.0, 1.0
         if share == 1.0:
