@@ -140,7 +140,8 @@ def _as_they_lie(
     if not unused_bits:
         return array
     # A shift to the right fills the top with the sign bit, which is then the topmost.
-    return np.right_shift(np.left_shift(array, unused_bits), unused_bits)
+    replaced: np.ndarray = np.right_shift(np.left_shift(array, unused_bits), unused_bits)
+    return replaced
 
 
 def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | None = None) -> Volume:

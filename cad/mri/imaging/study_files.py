@@ -568,11 +568,10 @@ def _b_value_of_sidecar(entries: JsonObject) -> float | None:
     therefore not refused because of a faulty b-value.
     """
     stated = entries.get("BValue")
-    is_number = isinstance(stated, int | float) and not isinstance(stated, bool)
+    if isinstance(stated, bool) or not isinstance(stated, int | float):
+        return None
     # A number that no scanner reaches could be anything, such as a date of birth.
-    if is_number and 0 <= stated < 1e5:
-        return float(stated)
-    return None
+    return float(stated) if 0 <= stated < 1e5 else None
 
 
 def _instance_numbers(entries: JsonObject, path: Path, grid: Volume) -> tuple[int, ...]:
