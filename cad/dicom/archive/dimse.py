@@ -476,6 +476,7 @@ class DimseArchive(interface.Protocolled):
             item.ReferencedSOPInstanceUID = header.SOPInstanceUID
             request.ReferencedSOPSequence.append(item)
         with self.open([COMMITMENT]) as association:
+            # Action 1 of the service: request a commitment.
             status, _ = association.send_n_action(request, 1, COMMITMENT, _COMMITMENT_INSTANCE)
             self.check(status, "N-ACTION", allowed=(SUCCESS,))
 

@@ -311,7 +311,7 @@ def _shared_items(results: StudyResults, row: Any) -> dict[str, Any]:
 
 def _image_region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
     """Return an outline as an item of the report, with the image (or frame) that it is drawn on."""
-    place = source.planes.index(outline.z)
+    place = source.planes.index(outline.z)  # of the slice among the source's images or frames
     # DICOM counts the frames of an image from 1. A classic image, which is one slice, has none.
     frames = [place + 1] if "NumberOfFrames" in source.headers[0] else None
     header = source.headers[0 if frames else place]

@@ -225,7 +225,7 @@ def _report_of_dataset(dataset: Dataset) -> Report:
 def _probability_of_man(item: Dataset, decision_holders: list[Dataset]) -> tuple[float, str]:
     """Return the man's probability, which ``item`` holds, and the decision on him.
 
-    The decision is in one of ``holders``; it is empty where none is stated.
+    The decision is in one of ``decision_holders``; it is empty where none is stated.
     """
     _require_that(
         _single_child(item, TRACKING_ID, "tracking identifier").TextValue == MAN,

@@ -160,6 +160,7 @@ class Cohort:
 
     def studies(self) -> list[StudyRef]:
         """Return the studies of patients without problems, in the order of ``participants.tsv``."""
+        # A patient with a broken rule is left out as a whole.
         excluded = {problem.patient for problem in self.problems}
         patients = self.participants["participant_id"].drop_duplicates()
         rows_by_patient = self.rois.groupby("participant_id", sort=False).indices

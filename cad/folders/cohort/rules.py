@@ -208,6 +208,7 @@ def check_rois(
     is_label = label.between(1, _LARGEST_LABEL) & (label == label.round())
     rules: list[_Rule] = [
         (~rois["participant_id"].isin(participant_ids), _STRANGER),
+        # A row that is listed twice has the same label twice, too. Only the first fault is told.
         (same_id, "the ROI is listed twice"),
         (same_label & ~same_id, "label {label:g} is used by two ROIs of this study"),
         (~is_label, "label must be a positive integer, found {label:g}"),

@@ -309,22 +309,24 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
     spend = spend or _budget(len(content))
     if name.endswith(_PIXELS):
         yield name, b""
-    elif content[:2] == b"\x1f\x8b":
+    elif content[:2] == b"\x1f\x8b":  # gzip
         # A gzip file may consist of several parts, each compressed on its own. GzipFile reads all.
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            # One byte more than is allowed tells that there is more.
             inner = stream.read(MAX_ARRAYS + 1)
         spend(len(content), len(inner))
         yield from members(name.removesuffix(".gz"), inner, spend)
-    elif content[:4] == b"PK\3\4":
+    elif content[:4] == b"PK\3\4":  # zip
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             check_members(archive)
             spend(len(content), *(member.file_size for member in archive.infolist()))
             for entry in archive.infolist():
                 yield from members(entry.filename, archive.read(entry), spend)
-    elif content[_TAR : _TAR + 5] == b"ustar":
+    elif content[_TAR : _TAR + 5] == b"ustar":  # tar
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
             spend(len(content), *(member.size for member in tar.getmembers()))
             for member in tar.getmembers():
+                # Folders and links have a name and no content.
                 packed = tar.extractfile(member) if member.isfile() else None
                 yield from members(member.name, packed.read() if packed else b"", spend)
     elif content.startswith(_UNKNOWN):
