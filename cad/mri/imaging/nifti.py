@@ -216,7 +216,7 @@ def read_grid(path: Path) -> sitk.Image:
     CadError
         As :func:`read_image`.
     """
-    if path.name.endswith((".nii", ".nii.gz")):
+    if path.name.endswith((".nii", ".nii.gz")):  # SimpleITK would not check both of its places
         return read_stored(path).to_sitk()
     with reading(path, "not a readable image file", "copy or export it again"):
         return _stored_image(path)

@@ -373,8 +373,7 @@ def muscle_level(image: Volume) -> float:
     finite = image.array[np.isfinite(image.array)]
     counts, edges = np.histogram(finite, bins=_HISTOGRAM_BINS, range=(0.0, top))
     # Scanners round values to integers, which leaves empty bins in the histogram. Smoothing over
-    # some bins fills them.
-    # The kernel is a normal distribution, cut off at three standard deviations.
+    # some bins fills them, by a normal distribution that is cut off at three standard deviations.
     kernel = np.exp(-0.5 * (np.arange(-15, 16) / _HISTOGRAM_SMOOTHING) ** 2)
     smooth = np.convolve(counts, kernel / kernel.sum(), mode="same")
     centres = (edges[:-1] + edges[1:]) / 2

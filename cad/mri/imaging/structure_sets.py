@@ -255,7 +255,7 @@ def _planes(
         _check_offset(contour, path, name)
         indices = drawn_on.patient_to_index(_contour_points(contour, path, name))
         z = _slice_of(indices, drawn_on, path, name)
-        if images:
+        if images:  # known: whether the contour names one of them can be checked
             _check_image(contour, z, drawn_on, images, path, name)
         planes[z].append(_Contour(polygon=indices[:, :2], exclusive=contour_type in _XOR))
     if not planes:
@@ -280,7 +280,8 @@ def _contour_points(contour: Dataset, path: Path, name: str) -> np.ndarray:
             raise CadError(f"a contour without the numbers of {tagged('ContourData')}", hint=_AGAIN)
         numbers = []
         for value in values:
-            # pydicom keeps the text of the file, in which a number may be written oddly.
+            # float() also takes texts that are no decimal numbers in DICOM, such as 1_0. pydicom
+            # keeps the text of the file beside the number.
             text = str(getattr(value, "original_string", value)).strip()
             number = float(value)
             # The test is written with "not", so that NaN is refused as well.

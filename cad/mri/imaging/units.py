@@ -72,7 +72,8 @@ def factor_between(unit: str, other: str) -> float | None:
     Returns
     -------
     float or None
-        None for units of two quantities, and where a text states no unit or an unknown one.
+        None for units of two quantities, where a text states no unit, and for two different units
+        of which one is unknown.
 
     Examples
     --------
@@ -86,7 +87,7 @@ def factor_between(unit: str, other: str) -> float | None:
     for factors in _FACTORS.values():
         if spelt in factors and spelt_other in factors:
             return factors[spelt] / factors[spelt_other]
-    # A unit that no table has is still the same unit as itself.
+    # An unknown unit is still the same unit as itself.
     return 1.0 if spelt and spelt == spelt_other else None
 
 

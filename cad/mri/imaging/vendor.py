@@ -135,6 +135,8 @@ def b_value(dataset: Dataset) -> float | None:
         value = _private_number(private(dataset, row.group, row.creator, row.element))
         if value is not None:
             return value % _GE_B_OFFSET if row.maker == "GE" else value
+    # Old Siemens scanners write the b-value in the name of the sequence, Toshiba and Canon in a
+    # comment.
     match = _B_IN_SEQUENCE.search(str(dataset.get("SequenceName", "") or ""))
     if maker(dataset.get("Manufacturer")) in NO_ZERO_B:
         match = _B_IN_COMMENT.search(str(dataset.get("ImageComments", "") or ""))
@@ -476,7 +478,8 @@ def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
         The value as pydicom gives it; None where the element is absent.
     """
     for block in _BLOCKS:
-        # The element (group, block) names the creator of the elements (group, block00 to blockFF).
+        # For block 10 of group 0019: the element (0019,0010) names the creator of the elements
+        # (0019,1000) to (0019,10FF).
         creator_tag = group << 16 | block
         if creator_tag not in dataset:
             continue
