@@ -361,7 +361,7 @@ def withdraw(
         traces_in_runs = {str(run): traces(run, names) for run in runs}
         traces_in_cohort = traces(root, names, below=False)
 
-    # What still holds data of the patient, and what does not.
+    # Places that still hold data of the patient, and places that do not.
     holders = {}
     clean = []
     if traces_in_cohort:

@@ -145,7 +145,7 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     for attribute, item in sorted(vars(value).items()):
         if attribute in _LEFT_OUT or attribute.startswith("__"):
             continue
-        # What scikit-learn notes of the routing of arguments is no result of the fit.
+        # A note of scikit-learn on the routing of arguments is no result of the fit.
         if attribute == "_metadata_request":
             continue
         state[attribute] = _dump(item, f"{path}.{attribute}" if path else attribute, arrays)
