@@ -377,7 +377,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return np.asarray(rank_of_value[which_value])
 
 
-def _information_of_bins(a: np.ndarray, b: np.ndarray, least: int) -> float:
+def _information_of_bins(bins: np.ndarray, other_bins: np.ndarray, least: int) -> float:
     """Return the mutual information (nats) of two images from their bins.
 
     The result is 0 with fewer than ``least`` voxels that have a bin in both images.
@@ -385,7 +385,7 @@ def _information_of_bins(a: np.ndarray, b: np.ndarray, least: int) -> float:
     # A pair of bins becomes one number, by which pairs are counted. Bin 0 is left out, because its
     # voxels have no value.
     side = _BINS + 1
-    pairs = (side * a + b).ravel()
+    pairs = (side * bins + other_bins).ravel()
     counts = np.bincount(pairs, minlength=side**2).reshape(side, side)[1:, 1:]
     return information(counts) if counts.sum() >= least else 0.0
 

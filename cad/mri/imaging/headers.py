@@ -517,7 +517,10 @@ def _require_end(path: Path, behind: bytes) -> None:
 
 
 def _check_line(path: Path, key: str, value: str, longest: int) -> None:
-    """Refuse a line of a header that is very long or holds characters that cannot be printed."""
+    """Refuse a line of a header that is very long or holds characters that cannot be printed.
+
+    The libraries that read the header would write a long text beyond the end of a message.
+    """
     line = (key + value).replace("\t", " ").removesuffix("\r")
     if len(line) > longest or not line.isprintable():
         raise CadError(

@@ -567,8 +567,9 @@ def _settled(stored: Volume) -> Volume:
     """
     volume = stored.upright()
     middle = volume.centre
-    rounding = np.round(middle, _PLACES) - middle
-    return replace(volume, origin=triple(np.array(volume.origin) + rounding))
+    rounded_middle = np.round(middle, _PLACES)
+    new_origin = np.array(volume.origin) + rounded_middle - middle
+    return replace(volume, origin=triple(new_origin))
 
 
 def _checked_volume(array: np.ndarray, affine: np.ndarray, path: Path) -> Volume:

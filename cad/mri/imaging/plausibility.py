@@ -496,12 +496,13 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
         return
     _, first_image = study.vfa[0]
     inside, where = _measured_mask(study, first_image)
+    # Much of the middle of an image may be fat, so that the range of T1 is a wider one there.
     name = "vfa_t1" if where in (_PROSTATE, _REGIONS) else "vfa_t1_any_tissue"
     signal = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
     angle = np.radians([degrees for degrees, _ in study.vfa])
     # In the spoiled steady state the signal S at the flip angle a is on a line:
     # S / sin(a) = E1 S / tan(a) + constant. Its slope is E1 = exp(-TR / T1).
-    slope, offset = np.polyfit(signal / np.tan(angle), signal / np.sin(angle), 1)
+    slope, offset = np.polyfit(signal / np.tan(angle), signal / np.sin(angle), deg=1)
     # With any other slope, no T1 explains the signals.
     t1 = -repetition_time / math.log(slope) if 0 < slope < 1 else math.inf
     yield name, t1, where

@@ -367,9 +367,9 @@ def _sources(group: Dataset) -> list[tuple[str, int | None]]:
     for derivation in group.get("DerivationImageSequence") or []:
         for item in derivation.get("SourceImageSequence") or []:
             uid = str(item.get("ReferencedSOPInstanceUID", "") or "")
-            number = item.get("ReferencedFrameNumber")
+            frame_number = item.get("ReferencedFrameNumber")
             if uid:
-                sources.append((uid, number if isinstance(number, int) else None))
+                sources.append((uid, frame_number if isinstance(frame_number, int) else None))
     return sources
 
 
