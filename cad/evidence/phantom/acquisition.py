@@ -184,15 +184,17 @@ def interpolated_noise(
     (3, 0.7)
     """
     n_y, n_x = shape[1:]
-    white = rng.standard_normal((2, *shape), dtype=np.float32)
+    real, imaginary = rng.standard_normal((2, *shape), dtype=np.float32)
+    # White noise in k-space, without the frequencies that are not sampled. The highest frequency of
+    # the stored image is one half.
     y = np.fft.fftfreq(n_y)[:, None]
     x = np.fft.fftfreq(n_x)
     sampled = np.sqrt(y**2 + x**2) <= 0.5 / interpolation
-    space = (white[0] + 1j * white[1]) * sampled
+    k_space = (real + 1j * imaginary) * sampled
     # Only the sampled share of k-space has noise. The noise there is stronger, so that the image
     # has the standard deviation that is asked for.
     scale = np.float32(sd * np.sqrt(n_y * n_x / sampled.mean()))
-    return np.asarray(ifft2(scale * space, overwrite_x=True))
+    return np.asarray(ifft2(scale * k_space, overwrite_x=True))
 
 
 def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) -> np.ndarray:

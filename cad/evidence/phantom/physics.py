@@ -155,8 +155,9 @@ def fine_grid(times: np.ndarray) -> np.ndarray:
     >>> fine_grid(np.array([0.0, 1.0, 2.0])).tolist()
     [0.0, 0.5, 1.0, 1.5, 2.0]
     """
-    n_steps = int(np.ceil((times[1] - times[0]) / FINE_STEP))
-    return np.linspace(times[0], times[-1], (len(times) - 1) * n_steps + 1)
+    steps_between_frames = int(np.ceil((times[1] - times[0]) / FINE_STEP))
+    n_steps = (len(times) - 1) * steps_between_frames
+    return np.linspace(times[0], times[-1], n_steps + 1)
 
 
 def spoiled_gradient_echo(
