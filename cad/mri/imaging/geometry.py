@@ -70,7 +70,7 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
     if bounds is None:
         return grid.with_array(filled)
     box = share.array[bounds]
-    low, _ = limits(bounds)
+    low, _ = limits(bounds)  # along z, y, x
 
     # An index (x, y, z) in the cropped mask becomes the index step @ index + start in the grid.
     to_grid = np.linalg.inv(grid.affine) @ share.affine

@@ -601,9 +601,9 @@ def _slices_of_frames(
     """
     stated_distance = _stated_distance(dataset, "SpacingBetweenSlices")
     stated_thickness = _stated_distance(dataset, "SliceThickness")
-    of_series = _slices_of_images(segment_frames, plane, images, stated_distance, path)
-    of_images = of_series or _slices_of_grid(plane, drawn_on)
-    if not of_series and not stated_distance and not stated_thickness:
+    series_slices = _slices_of_images(segment_frames, plane, images, stated_distance, path)
+    image_slices = series_slices or _slices_of_grid(plane, drawn_on)
+    if not series_slices and not stated_distance and not stated_thickness:
         raise CadError(
             "a SEG that states neither SpacingBetweenSlices (0018,0088) nor SliceThickness "
             "(0018,0050), and whose images the study does not have: it is not known how thick its "
@@ -611,20 +611,20 @@ def _slices_of_frames(
             file=path,
             hint=_AGAIN,
         )
-    if of_images and (not stated_distance or _agree(stated_distance, of_images.distance)):
-        if of_series:
-            _check_on_slices(segment_frames, plane, of_series, images, path, names)
-            return of_series
+    if image_slices and (not stated_distance or _agree(stated_distance, image_slices.distance)):
+        if series_slices:
+            _check_on_slices(segment_frames, plane, series_slices, images, path, names)
+            return series_slices
         # The grid may be that of another series, so the frames need not lie on its slices.
-        if _farthest_frame(segment_frames, plane, of_images) <= OFF_PLANE:
-            return of_images
+        if _farthest_frame(segment_frames, plane, image_slices) <= OFF_PLANE:
+            return image_slices
     slices = _slices_of_seg(
-        segment_frames, plane, stated_distance, stated_thickness, of_images, path, names
+        segment_frames, plane, stated_distance, stated_thickness, image_slices, path, names
     )
-    if of_images and not _agree(slices.distance, of_images.distance):
+    if image_slices and not _agree(slices.distance, image_slices.distance):
         notes.append(
             f"{path.name} has slices of its own, {_in_mm(slices.distance)} apart; those of the "
-            f"images are {_in_mm(of_images.distance)} apart"
+            f"images are {_in_mm(image_slices.distance)} apart"
         )
     return slices
 
@@ -682,7 +682,7 @@ def _slices_of_seg(
     plane: Volume,
     stated_distance: float | None,
     stated_thickness: float | None,
-    of_images: _Slices | None,
+    image_slices: _Slices | None,
     path: Path,
     names: dict[int, str],
 ) -> _Slices:
@@ -693,8 +693,8 @@ def _slices_of_seg(
             f"{tagged('SpacingBetweenSlices')} is {_in_mm(stated_distance)} and "
             f"{tagged('SliceThickness')} {_in_mm(stated_thickness)}"
         )
-        if of_images:
-            problem += f", and the slices of the images are {_in_mm(of_images.distance)} apart"
+        if image_slices:
+            problem += f", and the slices of the images are {_in_mm(image_slices.distance)} apart"
         raise CadError(
             f"{problem}: it is not known how thick the slices of the SEG are",
             file=path,

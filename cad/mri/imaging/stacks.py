@@ -238,11 +238,11 @@ def _all_apart(frames: list[Frame]) -> bool:
 def _by_order(frames: list[Frame]) -> list[list[Frame]]:
     """Return phases by order of occurrence: the k-th plane at every position belongs to phase k."""
     phases: dict[int, list[Frame]] = defaultdict(list)
-    planes_at: Counter[tuple[float, ...]] = Counter()
+    n_planes_at: Counter[tuple[float, ...]] = Counter()
     for frame in sorted(frames, key=lambda frame: (frame.instance_number, frame.index)):
         position = _rounded_position(frame)
-        phases[planes_at[position]].append(frame)
-        planes_at[position] += 1
+        phases[n_planes_at[position]].append(frame)
+        n_planes_at[position] += 1
     return list(phases.values())
 
 
@@ -294,6 +294,7 @@ def _stack(slices: list[Frame], told_apart_by: str = "") -> Stack:
 
 
 def _check_alike(frame: Frame, head: Frame) -> None:
+    """Refuse a slice whose size, directions or frame of reference are not those of the first."""
     if (frame.rows, frame.columns) != (head.rows, head.columns):
         raise CadError(
             f"slices differ in size: {frame.rows} x {frame.columns} and {head.rows} x "

@@ -59,6 +59,7 @@ class Volume:
     unit: str = ""
 
     def __post_init__(self) -> None:
+        """Refuse an array without three axes, and a place that no image can have."""
         if self.array.ndim != 3:
             raise CadError(f"a volume has 3 axes (z, y, x), found shape {self.array.shape}")
         # The conditions are written with "not", so that a number that is NaN is refused as well.
@@ -270,6 +271,7 @@ class Dynamic:
     flip_angle: float | None = None
 
     def __post_init__(self) -> None:
+        """Refuse frames and times that do not fit each other, or times that do not increase."""
         if self.frames.ndim != 4 or self.frames.shape[1:] != self.grid.shape:
             raise CadError(
                 f"dynamic frames have shape {self.frames.shape}, the grid {self.grid.shape}"
