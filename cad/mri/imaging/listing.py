@@ -166,7 +166,7 @@ def _add_file(listing: Listing, path: Path, twins: Twins) -> None:
             listing.instances[frame.sop_uid] = path
         return
 
-    # What kind of object it is
+    # The kind of object
     dataset = dataset_of(extract) if extract else read_header(path, TAGS)
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
         return  # it lists files and has no image

@@ -102,14 +102,14 @@ def check_pixels(dataset: Dataset) -> None:
         return  # the decoder refuses a file without pixels
     content = dataset[name].value
 
-    # What the header says
+    # The numbers of the header
     rows = int(dataset.Rows)
     columns = int(dataset.Columns)
     frames = max(int(dataset.get("NumberOfFrames") or 1), 1)
     allocated = int(dataset.BitsAllocated)
     samples = int(dataset.get("SamplesPerPixel", 1))
 
-    # What the compressed images say, of which uncompressed pixel data have none
+    # The sizes that compressed images state; uncompressed pixel data have none
     fragments: list[bytes] = []
     n_listed = 0  # number of images that the offset tables list; the tables may be empty
     is_encapsulated = dataset.file_meta.TransferSyntaxUID.is_encapsulated

@@ -280,7 +280,7 @@ def _deep_jpeg(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
     n_rows = int(dataset.Rows)
     n_columns = int(dataset.Columns)
     bits_stored = int(dataset.BitsStored)
-    # What GDCM has to know of every frame. Its format of a pixel has the samples per pixel, the
+    # GDCM is told the same of every frame. Its format of a pixel has the samples per pixel, the
     # bits allocated and stored, the highest bit, and 0 for numbers without a sign.
     grey = gdcm.PhotometricInterpretation.GetPIType("MONOCHROME2")
     interpretation = gdcm.PhotometricInterpretation(grey)

@@ -119,7 +119,7 @@ def common_area(border: Border, other: Border) -> float:
     last = min(border.ends[1], other.ends[1])
     left, right = border.lines(first, last)
     other_left, other_right = other.lines(first, last)
-    # What each chord has in common with each chord of the other polygon on the same line
+    # The stretch that each chord shares with each chord of the other polygon on the same line
     begin = np.maximum(left[:, :, None], other_left[:, None, :])
     end = np.minimum(right[:, :, None], other_right[:, None, :])
     return float(np.maximum(end - begin, 0).sum()) / _LINES_PER_ROW

@@ -191,7 +191,7 @@ def read_segments(
         )
     check_frame_of_reference({stated_frame_uid}, frame_uid, path)
 
-    # What the frames hold, and where they lie
+    # The frames: their content and their places
     pixels = decoded(dataset, path)
     with located(file=path):
         check_lines(pixels)

@@ -296,9 +296,9 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
         array_axis = 2 - axis  # the axes of an array are z, y, x
         index = np.arange(image.shape[array_axis])
         is_near = np.abs(index - middle) * step <= edge / 2 + _BOX_ROUNDING_MM
-        along_axis = [1, 1, 1]
-        along_axis[array_axis] = -1
-        inside &= is_near.reshape(along_axis)
+        shape_along_axis = [1, 1, 1]
+        shape_along_axis[array_axis] = -1
+        inside &= is_near.reshape(shape_along_axis)  # holds for all voxels of the other axes
     box = bounding_box(inside)
     if box is None:
         raise CadError("the regions lie outside the T2 image: no scale can be taken around them")

@@ -121,7 +121,7 @@ def read_structures(
         if frame_uid and not frames:
             notes.append(f"structure {number} states no frame of reference; the images' is taken")
 
-        # What it fills of the images that it was drawn on, and then of the wanted grid
+        # The shares that it fills of the images that it was drawn on, and then of the wanted grid
         planes, remarks = _planes(contour_group, drawn_on, path, name, images)
         notes += [f"structure {number} {remark}" for remark in remarks]
         share, remarks = _filled_shares(planes, drawn_on, path, name)

@@ -279,12 +279,12 @@ def unreached_regions(study: Study) -> list[str]:
     regions, _ = measurable(study, _measured_grids(study))
     notes = []
     for roi_id, drawn_on in regions.items():
-        for short, drawn in drawn_on.items():
+        for image_title, drawn in drawn_on.items():
             if drawn.too_little:
-                reason = why_unmeasured(study, names[short], drawn)
+                reason = why_unmeasured(study, names[image_title], drawn)
                 notes.append(
-                    f"region {roi_id} cannot be measured in {short}: {reason}; a model that needs "
-                    f"{short} leaves it out"
+                    f"region {roi_id} cannot be measured in {image_title}: {reason}; a model that "
+                    f"needs {image_title} leaves it out"
                 )
     return notes
 

@@ -340,7 +340,7 @@ def mosaic_tiles(dataset: Dataset) -> int:
         For a mosaic that does not say how many slices it holds.
     """
     count = _private_number(_stated_element(dataset, "slices in a mosaic"))
-    if not count or count < 1:  # older scanners state the number in the CSA header alone
+    if not count or count < 1:  # some scanners state the number in the CSA header alone
         stated = _csa(dataset).get("NumberOfImagesInMosaic", [])
         count = float(stated[0]) if stated and stated[0].isdigit() else None
     if not count or count < 1:
