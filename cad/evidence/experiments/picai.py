@@ -160,8 +160,8 @@ def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
     Series
         The share, indexed by category.
     """
-    known = truth.notna()
-    by_category = truth[known].groupby(category[known])
+    has_truth = truth.notna()
+    by_category = truth[has_truth].groupby(category[has_truth])
     # With the added half, no share is 0 or 1, whose log-odds would be infinite.
     return (by_category.sum() + 0.5) / (by_category.count() + 1)
 
