@@ -206,10 +206,10 @@ def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
         odds_of_highest = highest / (1 - highest)
         # Rounding may make the difference 0 or negative, which has no logarithm.
         odds_of_others = np.maximum(sum_of_odds - odds_of_highest, metrics.CLIP)
-        rest = np.log(odds_of_others / (n_scored - 1))
+        log_odds_of_others = np.log(odds_of_others / (n_scored - 1))
         table = {
             "highest": np.where(n_scored > 0, logit(np.maximum(highest, metrics.CLIP)), np.nan),
-            "rest": np.where(n_scored > 1, rest, np.nan),
+            "rest": np.where(n_scored > 1, log_odds_of_others, np.nan),
         }
     return pd.DataFrame(table, index=pd.Index(names, name="participant_id"))
 
