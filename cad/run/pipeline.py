@@ -114,7 +114,8 @@ def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions
     with _locked_run_folder(out, "run", options):
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
-        if finished := unchanged(loaded, measured):
+        finished = unchanged(loaded, measured)
+        if finished is not None:
             return finished
         begin(loaded, measured)
         aggregated = aggregate(loaded, extract(loaded, measured))
@@ -297,7 +298,8 @@ def predict_cohort(
         loaded = load(settings, root, out, options, "predict", basis=request)
         loaded = replace(loaded, cohort=with_readings(loaded.cohort, readings))
         measured = measure(loaded)
-        if finished := unchanged(loaded, measured):
+        finished = unchanged(loaded, measured)
+        if finished is not None:
             return finished
         # The maps of an earlier prediction are deleted even if no map is wanted now. Otherwise maps
         # of another model would stay on the page.

@@ -143,6 +143,7 @@ def _models_of_rows(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
 
 
 def _object_entry(path: Path) -> JsonObject:
+    """Return the class, UID and hash of a DICOM object, by which a line names it."""
     dataset = read_dataset(path)
     return {
         "sop_class": str(dataset.SOPClassUID),

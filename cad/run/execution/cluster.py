@@ -124,6 +124,7 @@ def on_cluster(
         from distributed import KilledWorker, as_completed
 
         def start(task: Any, alone: bool = False) -> Any:
+            """Submit a task, note whether it runs alone on the cluster, and return its future."""
             # With ``pure`` Dask would return a stored result for a task that equals an earlier one,
             # without regard to the limits.
             future = client.submit(

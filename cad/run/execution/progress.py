@@ -45,6 +45,7 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
         first_done_at = last_line_at = time.monotonic()
 
         def tell(outcome: StudyOutcome) -> None:
+            """Count a finished study, and show the new numbers."""
             nonlocal n_done, n_failed, first_done_at, last_line_at
             now = time.monotonic()
             n_done = n_done + 1

@@ -234,6 +234,7 @@ def _size_and_time(path: Path) -> list[int]:
 
 
 def _resume_line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> dict[str, object]:
+    """Return the line of ``resume.jsonl`` by which a later run keeps the result of a study."""
     return {
         "study": outcome.study_id,
         "status": outcome.status,

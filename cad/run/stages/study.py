@@ -97,6 +97,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
 def _study_outcome(
     ref: StudyRef, status: str, why: str, failures: list[Failure], start: float, key: str = ""
 ) -> StudyOutcome:
+    """Return the outcome of a study on which work began at the time ``start``."""
     return StudyOutcome(
         study_id=ref.study_id,
         status=status,

@@ -281,6 +281,7 @@ def read_watched(folder: Path) -> list[Watched]:
 
 
 def _watched_in_file(path: Path) -> list[Watched]:
+    """Return the entries of one file of a watch folder."""
     with reading(path, "not what a night leaves of its men", "bring it back from a backup"):
         content = parse_json(read_bytes(path, MAX_JSON))
         if not isinstance(content, list):
