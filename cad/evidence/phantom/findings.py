@@ -224,7 +224,7 @@ def _draw_region(
     ``number`` is the region's number, from 1. ``scale`` is a factor on the radius; it is below 1
     when an earlier draw of the region found no place. ``others`` are the man's regions so far.
     """
-    # What the region is, and in which zone it arises.
+    # The kind of the region, and the zone in which it arises.
     if malignant:
         kind = "cancer"
         finding = params.CANCER

@@ -142,7 +142,7 @@ def draw_scores(
     """
     rows = []
     for number, region in enumerate(regions, start=1):
-        # What the image shows of the latent, and the error that it leads all readers into.
+        # The latent as the image shows it, and the error that the image leads all readers into.
         visibility = conspicuity(region)
         visible = NORMAL_LATENT + visibility * (region.latent - NORMAL_LATENT)
         common_error = rng.normal(0, COMMON_ERROR) * (2.0 - visibility)

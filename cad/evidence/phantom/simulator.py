@@ -380,7 +380,7 @@ def make_patient(
     cloud = draw_cloud(region_rng, anatomy)
     regions = draw_regions(region_rng, anatomy, cloud, count, cancers)
 
-    # What the scanners image, and how each of the three grids lies in it.
+    # The scene that the scanners image, and how each of the three grids lies in it.
     scene = _scene(scene_rng, anatomy, regions, protocol)
     if even:
         scene = replace(scene, fields=np.zeros_like(scene.fields))

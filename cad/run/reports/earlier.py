@@ -230,7 +230,7 @@ def _fact_rows(
     A fact that is known of neither study is left out.
     """
     man = results.men.get(row.participant_id)
-    regions_of_man = [r for r in results.regions if r.patient == row.participant_id]
+    regions_of_man = [region for region in results.regions if region.patient == row.participant_id]
     # Every region of a man states his PSA, so the first tells.
     psa = regions_of_man[0].psa if regions_of_man else None
     density = man.psa_density if man is not None else None

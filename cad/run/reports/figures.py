@@ -21,6 +21,7 @@ SIZE = (4.2, 3.5)  # width and height in inches
 # picture by less than a pixel.
 MOST_POINTS = 400
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)))
+_DASHED, _DOTTED = _DASHES[1:3]
 _MARKERS = "osD^vPX<>*"
 # Figures with names of readers at the left, which need additional room. The layout engine of
 # matplotlib makes this room, but takes a third longer, so the other figures are drawn without it.
@@ -273,7 +274,7 @@ def _draw_precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool
         prevalence,
         color=DIM,
         linewidth=1,
-        linestyle=_DASHES[1],
+        linestyle=_DASHED,
         label=f"prevalence {prevalence:.2f}",
     )
     average = interval_text(measured.measures["average_precision"])
@@ -296,7 +297,7 @@ def _draw_reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     size = f"{n_in_group.min():.0f}"
     if n_in_group.max() > n_in_group.min():
         size += f" to {n_in_group.max():.0f}"
-    axes.plot([0, 1], [0, 1], color=DIM, linewidth=1, linestyle=_DASHES[1], label="calibrated")
+    axes.plot([0, 1], [0, 1], color=DIM, linewidth=1, linestyle=_DASHED, label="calibrated")
     axes.errorbar(
         predicted,
         observed,
@@ -311,7 +312,7 @@ def _draw_reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         label=f"groups of {size} regions",
     )
     for value in thresholds or ():
-        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
+        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DOTTED)
     _unit_square(axes, "predicted probability", "observed share malignant")
     return True
 
@@ -325,8 +326,8 @@ def _draw_decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     if curve is None:
         return False
     threshold, model, everyone, none = curve
-    axes.plot(threshold, everyone, color=SECOND, linestyle=_DASHES[1], label="treat every region")
-    axes.plot(threshold, none, color=DIM, linestyle=_DASHES[2], label="treat none")
+    axes.plot(threshold, everyone, color=SECOND, linestyle=_DASHED, label="treat every region")
+    axes.plot(threshold, none, color=DIM, linestyle=_DOTTED, label="treat none")
     axes.plot(threshold, model, color=MAIN, label="treat by classifier")
     # Treating every region does great harm at high thresholds. The picture leaves this out, so that
     # the benefits, which are small, can be told apart.
@@ -338,7 +339,7 @@ def _draw_decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         ylabel="net benefit per region",
     )
     for value in thresholds or ():
-        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
+        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DOTTED)
     axes.grid(color=LINE, linewidth=0.5)
     return True
 
@@ -465,7 +466,7 @@ def _draw_reject(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         color=SECOND,
         marker="s",
         markersize=3,
-        linestyle=_DASHES[1],
+        linestyle=_DASHED,
         label="cost per region",
     )
     axes.set(

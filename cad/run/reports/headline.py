@@ -551,7 +551,7 @@ def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wordin
     if not limits:
         return ""
 
-    low, high = (probability_text(limit) for limit in limits)
+    lower_limit, upper_limit = limits
     number = probability_text(region.probability)
     if not region.of_cancer:
         number = words.say("the readers' suspicion of {number}", number=number)
@@ -559,26 +559,28 @@ def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wordin
         return words.say(
             _WOULD[region.decision_model],
             number=number,
-            limit=low if region.decision_model == "benign" else high,
+            limit=probability_text(
+                lower_limit if region.decision_model == "benign" else upper_limit
+            ),
             reasons=_reasons_text(region.decision_reason, words),
         )
     if region.decision == "refer":
         return words.say(
             "{number} lies between the site's limits for a region ({benign}, {malignant})",
             number=number,
-            benign=_benign_sentence(limits[0], words),
-            malignant=_malignant_sentence(limits[1], words),
+            benign=_benign_sentence(lower_limit, words),
+            malignant=_malignant_sentence(upper_limit, words),
         )
     range_crosses_limit = _crosses(region, limits)
     if region.decision == "benign":
         sentence = "{number} is below the site's limit of {limit} for a region"
         if range_crosses_limit:
             sentence += ", but its range reaches above it"
-        return words.say(sentence, number=number, limit=low)
+        return words.say(sentence, number=number, limit=probability_text(lower_limit))
     sentence = "{number} is above the site's limit of {limit} for a region"
     if range_crosses_limit:
         sentence += ", but its range reaches below it"
-    return words.say(sentence, number=number, limit=high)
+    return words.say(sentence, number=number, limit=probability_text(upper_limit))
 
 
 def _benign_sentence(threshold: float, words: Wording) -> str:
@@ -599,7 +601,8 @@ def _crosses(region: RegionResult, limits: tuple[float, float]) -> bool:
     """Tell whether the limit that led to the region's decision lies within the region's range."""
     if region.probability_range is None:
         return False
-    limit = limits[1] if region.decision == "malignant" else limits[0]
+    lower_limit, upper_limit = limits
+    limit = upper_limit if region.decision == "malignant" else lower_limit
     low, high = region.probability_range
     return low < limit < high
 

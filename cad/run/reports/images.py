@@ -292,7 +292,8 @@ def turn(direction: np.ndarray) -> tuple[slice, slice, slice]:
         # cannot be turned stays as it is.
         is_flipped = _is_upright(cosines) and cosines[axis, axis] < 0
         steps.append(-1 if is_flipped else 1)
-    return slice(None, None, steps[0]), slice(None, None, steps[1]), slice(None, None, steps[2])
+    step_z, step_y, step_x = steps
+    return slice(None, None, step_z), slice(None, None, step_y), slice(None, None, step_x)
 
 
 def _is_upright(direction: np.ndarray) -> bool:
@@ -540,7 +541,8 @@ def _crop_of_picture(
     The frame is the gland, or the middle of the image.
     """
     slices = []
-    for axis, voxel_mm in ((0, spacing[1]), (1, spacing[0])):  # rows run along y, columns along x
+    spacing_x, spacing_y = spacing
+    for axis, voxel_mm in ((0, spacing_y), (1, spacing_x)):  # rows lie along y, columns along x
         size = mask.shape[axis]
         first, end = _ends(mask, axis)
         low = first - NEAR_MM / voxel_mm
@@ -552,7 +554,7 @@ def _crop_of_picture(
             high = max(high, end_of_frame + RIM_MM / voxel_mm)
             least_side = LEAST_SIDE_MM / voxel_mm
         n = min(size, round(max(high - low, least_side)))
-        # What must be seen is in the middle of the picture, unless the image ends before.
+        # Region and frame are in the middle of the picture, unless the image ends before.
         centred_start = round((low + high - n) / 2)
         start = int(np.clip(centred_start, 0, size - n))
         slices.append(slice(start, start + n))

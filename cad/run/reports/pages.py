@@ -88,7 +88,7 @@ def write_report(run: Path) -> Path:
             write_atomic(folder.figure(name), svg.encode())
         page = _index_page(results, metrics, decisions, patients, figures)
         write_atomic(index, page.encode())
-    _remove_stale(folder.report, {p.page for p in patients})
+    _remove_stale(folder.report, {patient.page for patient in patients})
     return index
 
 
@@ -102,9 +102,11 @@ def _patient_page(
 
     ``neighbours`` are the patients before and after this one, to whose pages the page links.
     """
+    before, after = neighbours
     content = patient_content(results, metrics, patient)
     studies = content.studies
     regions = content.regions
+
     viewers: list[JsonObject] = []
     # For each study the position of its viewer in ``viewers``; an empty text for a study without.
     view_index: dict[str, int | str] = {}
@@ -119,23 +121,24 @@ def _patient_page(
         order = [view.region.roi for view in regions]
         for viewer in viewers:
             viewer["regions"].sort(key=lambda region: order.index(region["id"]))
+
     style = asset("report.css")
     if content.earlier is not None:  # only the comparison with an earlier study needs this style
         style += asset("earlier.css")
     return template("patient.html.j2").render(
         **_common(results),
         patient=patient,
-        before=neighbours[0],
-        after=neighbours[1],
+        before=before,
+        after=after,
         models=content.models,
         studies=studies,
         head=content.head,
         earlier=content.earlier,
         regions=regions,
-        has_pirads=any(v.pirads for v in regions),
-        of_cancer=any(v.region.of_cancer for v in regions),
+        has_pirads=any(view.pirads for view in regions),
+        of_cancer=any(view.region.of_cancer for view in regions),
         view_index=view_index,
-        map_lines=map_lines() if any(v.sector for v in regions) else "",
+        map_lines=map_lines() if any(view.sector for view in regions) else "",
         viewers=viewers,
         style=style,
         script=asset("viewer.js") + asset("patient.js"),

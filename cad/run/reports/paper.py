@@ -124,6 +124,7 @@ def wrapped(passages: Sequence[Passage], width: float, size: float) -> list[Pass
             # The space before a word is in the style in which the word begins.
             space_width = text_width(" ", size, word[0].bold) if line else 0.0
             if line and line_width + space_width + word_width > width:
+                # The word does not fit, and begins a new line.
                 lines.append(line)
                 line = []
                 line_width = 0.0
@@ -456,6 +457,7 @@ class Paper:
         x, y, width, height : float
             The rectangle, mm.
         """
+        # Numbers below are mm, or sizes of type and of lines in points.
         self.content.append(repr(plot))  # for the property `identity`, a hash of all content
         # The plot leaves room for labels and titles. One drawing unit is unit_x by unit_y mm.
         left = x + 9.0
@@ -576,6 +578,8 @@ def _path(text: str, origin: tuple[float, float], scale: tuple[float, float]) ->
     """Return SVG path data (commands M, h, v and z) as a path of matplotlib, in mm."""
     from matplotlib.path import Path as Outline
 
+    origin_x, origin_y = origin
+    scale_x, scale_y = scale
     places: list[tuple[float, float]] = []
     codes: list[int] = []
     x = y = 0.0  # place of the pen: M sets it, h and v move it along x and y, z closes the line
@@ -587,7 +591,7 @@ def _path(text: str, origin: tuple[float, float], scale: tuple[float, float]) ->
         elif command == "v":
             y += float(numbers)
         code = {"M": Outline.MOVETO, "z": Outline.CLOSEPOLY}.get(command, Outline.LINETO)
-        places.append((origin[0] + x * scale[0], origin[1] + y * scale[1]))
+        places.append((origin_x + x * scale_x, origin_y + y * scale_y))
         codes.append(int(code))
     return Outline(places or np.empty((0, 2)), codes or None)
 

@@ -104,8 +104,8 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
     return CurvePlot(
         points=places(np.asarray(values)),
         fit=" ".join(f"{x},{y}" for x, y in fitted),
-        x_ticks=[(place(t, y_low)[0], f"{t:g}") for t in x_ticks],
-        y_ticks=[(place(x_low, t)[1], f"{t:g}") for t in y_ticks],
+        x_ticks=[(place(tick, y_low)[0], f"{tick:g}") for tick in x_ticks],
+        y_ticks=[(place(x_low, tick)[1], f"{tick:g}") for tick in y_ticks],
         quantity=quantity,
     )
 
@@ -123,7 +123,8 @@ def _ticks(low: float, high: float, about: int = 4) -> list[float]:
     # further tick is added for these values.
     first = math.floor(low / step + 0.15)
     last = math.ceil(high / step - 0.15)
-    return [round(k * step, 10) for k in range(first, last + 1)]
+    # Rounding removes errors such as that of 3 * 0.1.
+    return [round(number * step, 10) for number in range(first, last + 1)]
 
 
 _UNITS = {"1e-6 mm2/s": "×10⁻⁶ mm²/s", "1": "", "-": "", "none": ""}

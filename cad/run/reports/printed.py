@@ -322,7 +322,7 @@ def _drift(metrics: Summary, decisions: MeasuredDecisions) -> list[str]:
         return []
     line = f"last {_many(latest['n'], 'man', 'men')}: {latest['decided']:.0%} decided"
     line += f" ({men.promised_share:.0%} at the training)"
-    if latest["intercept"] is not None:
+    if latest["intercept"] is not None:  # it is None without enough men with histology
         half_width = 1.96 * latest["error"]  # of the 95 % interval
         line += f"; calibration in the large {latest['intercept']:+.2f} ± {half_width:.2f}"
         line += f" over {latest['known']} with histology"

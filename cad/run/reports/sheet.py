@@ -42,8 +42,10 @@ FIRST_SHEET = 3
 _INNER = PAGE_WIDTH - 2 * MARGIN
 _GAP = 1.0
 _CAPTION = 2.9
-_CURVE = (52.0, 25.0)
-_MAP = (60.0, 264.0)
+_CURVE_WIDTH = 52.0
+_CURVE_HEIGHT = 25.0
+_MAP_WIDTH = 60.0
+_MAP_UNITS = 264.0
 """Width of the sector map in mm, and width of its drawing in drawing units."""
 _MAP_HEIGHT = 29.0
 """Height of the sector map with its legend, mm."""
@@ -194,7 +196,7 @@ def _draw_man(paper: Paper, patient: PatientView, content: PatientContent, words
     # If the sector map has anything to show, the text leaves room for it at the right.
     views = [lesion.view for lesion, _ in content.head["lesions"]]
     marked = [view for view in views if view.sector is not None]
-    width = _INNER - (_MAP[0] + 3 if marked else 0)
+    width = _INNER - (_MAP_WIDTH + 3 if marked else 0)
 
     # The text: the decision in larger type, then in small type how far it can be trusted.
     decision = [_decision_run(patient.decision, words), Run(content.head["man"])]
@@ -242,9 +244,10 @@ def _draw_sector_map(
     """Draw the sectors of lesions, then name the regions that the map does not show.
 
     ``views`` are the lesions to draw, ``absent`` the regions to name, and (``x``, ``y``) the left
-    upper corner of the map, mm.
+    upper corner of the map, mm. Numbers below are mm, drawing units (before ``unit``) or sizes of
+    type in points.
     """
-    unit = _MAP[0] / _MAP[1]  # mm for each drawing unit
+    unit = _MAP_WIDTH / _MAP_UNITS  # mm for each drawing unit
     map_left = x + 2 * unit
     top = y + 4.5
 
@@ -308,7 +311,7 @@ def _draw_sector_map(
         regions = words.count(len(absent), "region {names}", "regions {names}", names=names)
         legend.append(words.say("not on this map: {regions}", regions=regions))
     passages = [[Run(text, colour=DIM)] for text in legend]
-    paper.lines(wrapped(passages, _MAP[0], 6.0), x, top + 66 * unit, 6.0)
+    paper.lines(wrapped(passages, _MAP_WIDTH, 6.0), x, top + 66 * unit, 6.0)
 
 
 def _map_colour(region: RegionResult) -> str:
@@ -407,7 +410,7 @@ class _Lesion(NamedTuple):
         curve.
         """
         curve_beside = self.view.curve is not None and not layout.curve_below
-        width = _INNER - 5 - (_CURVE[0] if curve_beside else 0)
+        width = _INNER - 5 - (_CURVE_WIDTH if curve_beside else 0)
         return wrapped(self.passages, width, _TEXT)
 
     def top(self, layout: _Layout) -> float:
@@ -416,7 +419,7 @@ class _Lesion(NamedTuple):
         """
         text_height = len(self.lines(layout)) * line_height(_TEXT)
         curve_beside = self.view.curve is not None and not layout.curve_below
-        return max(text_height, _CURVE[1]) if curve_beside else text_height
+        return max(text_height, _CURVE_HEIGHT) if curve_beside else text_height
 
     def rows(self, layout: _Layout) -> list[list[KeyImage]]:
         """Divide the pictures into rows that have, as far as possible, equally many pictures."""
@@ -434,7 +437,7 @@ class _Lesion(NamedTuple):
         """Return the height of the lesion's box and of the space below it, mm."""
         heights = [_row_height(row, layout.side) for row in self.rows(layout)]
         if not heights and layout.curve_below and self.view.curve is not None:
-            heights = [_CURVE[1]]  # without pictures, the curve has a row of its own
+            heights = [_CURVE_HEIGHT]  # without pictures, the curve has a row of its own
         return self.top(layout) + sum(heights) + 2.6
 
     def fills_its_rows(self, layout: _Layout) -> bool:
@@ -516,7 +519,7 @@ def _lesion_words(lesion: RegionSentences, name: str, study: str, words: Wording
     title.append(_decision_run(view.region.decision, words)._replace(colour=_colour(view.region)))
     where = f"{lesion.where}, {study}." if study else f"{lesion.where}."
 
-    # What the tool says: probability, belief, reasons and measurements.
+    # The tool's results: probability, belief, reasons and measurements.
     tool = [Run(f"{upper_first(lesion.tool)}.", bold=True)]
     if lesion.belief:
         tool.append(Run(f" {upper_first(lesion.belief)}."))
@@ -529,7 +532,7 @@ def _lesion_words(lesion: RegionSentences, name: str, study: str, words: Wording
     if facts:
         tool.append(Run(f" {words.say('Measured: {facts}.', facts=', '.join(facts))}"))
 
-    # What readers and histology say.
+    # The results of readers and histology.
     scores = [Run(words.say("Readers: {scores}.", scores=lesion.readers))]
     if view.region.truth is None:
         histology = words.say("Histology, apart from the tool: {histology}.", histology=outcome)
@@ -584,10 +587,13 @@ def _draw_lesion(paper: Paper, lesion: _Lesion, layout: _Layout, words: Wording)
     paper.box(MARGIN, top, _INNER, height, _colour(view.region))
     paper.lines(lesion.lines(layout), MARGIN + 3, top + 0.5, _TEXT)
     if view.curve is not None and not layout.curve_below:
-        _draw_curve(paper, view, MARGIN + _INNER - _CURVE[0], top + 0.5, *_CURVE, words)
+        right = MARGIN + _INNER
+        _draw_curve(
+            paper, view, right - _CURVE_WIDTH, top + 0.5, _CURVE_WIDTH, _CURVE_HEIGHT, words
+        )
     y = top + lesion.top(layout) + 1.0
     x = MARGIN + 2
-    row_height = _CURVE[1]  # the height of the curve if there are no pictures
+    row_height = _CURVE_HEIGHT  # the height of the curve if there are no pictures
     for row in lesion.rows(layout):
         x = MARGIN + 2
         two_lines = _two_lines(row, layout.side)
@@ -638,11 +644,13 @@ def _draw_picture(
     """Draw a slice with its outlines, letters for the patient's sides and a scale bar.
 
     Below it are the title and the window, the values that are shown as black and as white.
-    (``x``, ``y``) is the left upper corner of the picture and ``side`` its width, mm.
+    (``x``, ``y``) is the left upper corner of the picture and ``side`` its width, mm. Numbers below
+    are mm, or sizes of type and of lines in points.
     """
     scale = side / image.width  # mm on paper for each mm in the patient
     height = image.height * scale
-    voxel = (image.scale[0] * scale, image.scale[1] * scale)
+    voxel_x, voxel_y = image.scale
+    voxel = (voxel_x * scale, voxel_y * scale)
     paper.picture(image.source, x, y, side, height)
     if image.outline_of_others:
         dashes = {"edgecolor": "white", "linewidth": 0.6, "linestyle": (0, (3, 3)), "alpha": 0.8}
