@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["readers", "reliability", "roc", "tube"]
 
+_ROUNDING = 1e-12
+
 
 def roc(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     """Plot a classifier's ROC curve against histology, with the readers' curves.
@@ -181,29 +183,33 @@ def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> 
     ['readers, p ± η', '2 inside, |q − p| ≤ η', '1 outside']
     """
     columns = [np.asarray(values, dtype=float) for values in np.broadcast_arrays(p, eta, q)]
-    table = np.array(columns)[:, np.isfinite(columns).all(axis=0)]
+    has_all = np.isfinite(columns).all(axis=0)
+    table = np.array(columns)[:, has_all]
     if table.shape[-1] == 0:
         raise CadError("no region has p, eta and q")
-    mean, width, predicted = table[:, np.lexsort((table[2], table[0]))]
-    inside = np.abs(predicted - mean) <= width + 1e-12
+    # Regions of equal p are ordered by q.
+    order = np.lexsort((table[2], table[0]))
+    mean, width, predicted = table[:, order]
+    # A probability exactly at the end of the interval counts as inside, in spite of rounding.
+    inside = np.abs(predicted - mean) <= width + _ROUNDING
     rank = np.arange(len(mean))
     low = np.clip(mean - width, 0, 1)
     high = np.clip(mean + width, 0, 1)
     ax = _given_axes(ax)
     ax.vlines(rank, low, high, color=figures.LINE, linewidth=3, label="readers, p ± η")
     ax.plot(rank, mean, "_", color=figures.DIM, markersize=5)
-    for which, colour, marker, text in (
+    for selected, colour, marker, description in (
         (inside, figures.MAIN, "o", "inside, |q − p| ≤ η"),
         (~inside, figures.SECOND, "x", "outside"),
     ):
         ax.plot(
-            rank[which],
-            predicted[which],
+            rank[selected],
+            predicted[selected],
             marker,
             color=colour,
             markersize=4,
             linestyle="none",
-            label=f"{which.sum()} {text}",
+            label=f"{selected.sum()} {description}",
         )
     ax.set(ylim=(-0.02, 1.02), xlabel="regions, ordered by the readers' mean", ylabel="probability")
     ax.legend(loc="upper left")
@@ -211,6 +217,7 @@ def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> 
 
 
 def _draw_figure(name: str, result: Any, ax: Axes | None) -> Axes:
+    """Draw one of the figures of the pages on axes, and return the axes."""
     ax = _given_axes(ax)
     if not figures.draw(name, ax, _metrics(result)):
         raise CadError(
@@ -221,7 +228,7 @@ def _draw_figure(name: str, result: Any, ax: Axes | None) -> Axes:
 
 def _metrics(result: Any) -> Summary:
     """Return the measures of a validation or a run folder."""
-    if not isinstance(result, str | Path):
+    if not isinstance(result, str | Path):  # a Validation
         return Summary.from_dict(result.metrics)
     path = RunFolder(Path(result)).metrics
     if not path.is_file():
@@ -230,6 +237,8 @@ def _metrics(result: Any) -> Summary:
 
 
 def _given_axes(ax: Axes | None) -> Axes:
+    """Return the axes, or the current axes where none are given."""
+    # matplotlib takes long to load, and is needed for plots alone.
     from matplotlib import pyplot as plt
 
     return plt.gca() if ax is None else ax

@@ -129,8 +129,10 @@ def door(
         raise ValueError("a door that writes names whose file it may replace")
 
     def declare(function: Function) -> Function:
+        """Enter the function in the table; return it, for a door "in" with a check before it."""
         name = f"{function.__module__}.{function.__qualname__}"
-        DOORS[name] = Door(name, way, form, bound, owner, limit)
+        DOORS[name] = Door(name=name, way=way, form=form, bound=bound, owner=owner, limit=limit)
+        # Only a door "in" has bytes from outside among its arguments.
         if way != "in":
             return function
 
@@ -151,7 +153,7 @@ def _check_size(arguments: tuple[Any, ...], limit: int) -> None:
     path passes, because the function itself reports a missing file. A second path is a place to
     write to, or a name for messages.
     """
-    most = limit or sys.maxsize
+    most = limit or sys.maxsize  # 0 means that the function checks its limits itself
     paths = [argument for argument in arguments if isinstance(argument, Path)]
     for argument in arguments:
         if isinstance(argument, bytes | str) and len(argument) > most:

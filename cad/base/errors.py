@@ -65,17 +65,21 @@ class CadError(Exception):
         self.file = str(file)
         self.patient = str(patient)
         self.roi = str(roi)
-        frame = sys._getframe(1)
+        frame = sys._getframe(1)  # the code that raises the error
         self.place = f"{frame.f_globals.get('__name__', '')}:{frame.f_lineno}"
         super().__init__(problem)
 
     def __str__(self) -> str:
-        where = []
+        places = []
         for name, value in (("patient", self.patient), ("ROI", self.roi), ("file", self.file)):
             if value:
-                where.append(f"{name} {value}")
-        text = f"{', '.join(where)}: {self.problem}" if where else self.problem
-        return f"{text} ({self.hint})" if self.hint else text
+                places.append(f"{name} {value}")
+        text = self.problem
+        if places:
+            text = f"{', '.join(places)}: {text}"
+        if self.hint:
+            text = f"{text} ({self.hint})"
+        return text
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors are sent between processes by pickling. Python's default pickling of an exception
@@ -93,8 +97,15 @@ class CadError(Exception):
         file, patient, roi : object
             Path of the file, id of the patient and id of the region; empty for unknown.
         """
-        places = (str(self.file or file), str(self.patient or patient), str(self.roi or roi))
-        return _rebuild(type(self), self.problem, self.hint, *places, self.place)
+        return _rebuild(
+            type(self),
+            self.problem,
+            self.hint,
+            file=str(self.file or file),
+            patient=str(self.patient or patient),
+            roi=str(self.roi or roi),
+            place=self.place,
+        )
 
     def with_path(self, path: object, shown: object) -> CadError:
         """Return a copy of the error in which a path that the user cannot see is replaced by
@@ -126,6 +137,7 @@ def located(*, file: object = "", patient: object = "", roi: object = "") -> Ite
     try:
         yield
     except CadError as error:
+        # The cause of the new error is the cause of the old one, not the old error itself.
         raise error.naming(file=file, patient=patient, roi=roi) from error.__cause__
 
 
@@ -133,6 +145,7 @@ class MachineError(CadError):
     """Say that the machine lacks something, such as disk or memory; the input is not to blame."""
 
 
+# Errors which mean that the machine lacks disk, files or memory.
 _SHORT = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
@@ -149,8 +162,8 @@ def refused(error: OSError) -> CadError:
     CadError
         The error; it is a :class:`MachineError` where disk or memory ran short.
     """
-    kind = MachineError if error.errno in _SHORT else CadError
-    return kind(str(error.strerror or error), file=error.filename or "")
+    error_class = MachineError if error.errno in _SHORT else CadError
+    return error_class(str(error.strerror or error), file=error.filename or "")
 
 
 def install(extra: str) -> str:
@@ -167,6 +180,7 @@ def install(extra: str) -> str:
 def _rebuild(
     kind: type[CadError], problem: str, hint: str, file: str, patient: str, roi: str, place: str
 ) -> CadError:
+    """Return an error with the ``place`` of the error that it replaces."""
     error = kind(problem, hint=hint, file=file, patient=patient, roi=roi)
     error.place = place
     return error

@@ -64,18 +64,18 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
         Permission bits of the file, before the user's umask.
     """
     make_folder(path.parent)
-    name = path.with_name(f".{os.urandom(4).hex()}{PART_SUFFIX}")
+    temporary = path.with_name(f".{os.urandom(4).hex()}{PART_SUFFIX}")
     # The system itself applies the user's mask of permissions (umask) to ``mode``. This process
     # could read the mask only by setting it for all threads.
-    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(name, path)
-    except BaseException:
-        name.unlink(missing_ok=True)
+        os.replace(temporary, path)
+    except BaseException:  # also at an interrupt, such as Ctrl-C
+        temporary.unlink(missing_ok=True)
         raise
     flush_names(path.parent)
 
@@ -103,11 +103,11 @@ def write_own(path: Path, content: bytes, inputs: Sequence[Path], *, force: bool
         For an input or a file in an input's folder, a link, a device, a pipe or a folder. Without
         ``force``, also for a file that this program did not write, or that was changed since.
     """
-    there = os.path.lexists(path)
-    if there:
+    exists = os.path.lexists(path)  # also for a link that leads nowhere
+    if exists:
         _check_regular(path)
     check_apart(path, inputs)
-    if there and not force:
+    if exists and not force:
         _check_unchanged(path)
     write_atomic(path, content)
     # A file system without extended attributes cannot keep the hash. Then `force` is needed
@@ -131,6 +131,7 @@ def check_apart(path: Path, inputs: Sequence[Path]) -> None:
     CadError
         Naming the file to write.
     """
+    # The file itself, and every folder that it would lie in.
     places = [place for place in (path, *path.absolute().parents) if place.exists()]
     for source in inputs:
         if not source.exists():
@@ -161,12 +162,13 @@ def _check_regular(path: Path) -> None:
 @door("own", "hash of our own output")
 def _check_unchanged(path: Path) -> None:
     """Raise an error for a file that this program did not write, or that was changed since."""
-    noted = b""
+    # Without the attribute, or where the system has no attributes, the file counts as changed.
+    noted_hash = b""
     with suppress(OSError, AttributeError):
-        noted = os.getxattr(path, _WRITTEN)
+        noted_hash = os.getxattr(path, _WRITTEN)
     with path.open("rb") as stream:
-        present = hashlib.file_digest(stream, "sha256").hexdigest().encode()
-    if noted != present:
+        present_hash = hashlib.file_digest(stream, "sha256").hexdigest().encode()
+    if noted_hash != present_hash:
         raise CadError(
             "the file is there, and this program did not write it or it was changed",
             file=path,
@@ -198,13 +200,14 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
     mode : int
         Permission bits of each new folder, before the user's umask.
     """
-    new = []
+    missing = []
     while not folder.is_dir():
-        new.append(folder)
+        missing.append(folder)
         folder = folder.parent
-    for created in reversed(new):
-        created.mkdir(mode, exist_ok=True)
-        flush_names(created.parent)
+    # The outermost folder is made first. Another process may make the same folder meanwhile.
+    for new_folder in reversed(missing):
+        new_folder.mkdir(mode, exist_ok=True)
+        flush_names(new_folder.parent)
 
 
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
@@ -253,6 +256,7 @@ def json_safe(value: Any) -> Any:
     """
     import numpy as np
 
+    # is_dataclass is also true for a class, which is no value.
     if is_dataclass(value) and not isinstance(value, type):
         return json_safe(asdict(value))
     if isinstance(value, dict):
@@ -293,6 +297,7 @@ def typed(kind: type[Made], content: JsonObject) -> Made:
 
 
 def _typed(kind: Any, content: Any) -> Any:
+    """Return a value from a JSON file as a value of the type ``kind`` (:func:`typed`)."""
     import numpy as np
 
     element_types = typing.get_args(kind)
@@ -303,6 +308,7 @@ def _typed(kind: Any, content: Any) -> Any:
         return _of_kind(content, (int, float), "a number")
     if kind is np.ndarray:
         return np.array(content, dtype=float)
+    # A union stands for "a type or None", in this order.
     if origin in (typing.Union, UnionType):
         return None if content is None else _typed(element_types[0], content)
     if origin is list:
@@ -322,7 +328,7 @@ def _typed(kind: Any, content: Any) -> Any:
         values = {}
         for name, item in entries.items():
             if name not in fields:
-                continue
+                continue  # unknown fields, such as those of a later version, are left out
             try:
                 values[name] = _typed(fields[name], item)
             except TypeError as error:
@@ -337,7 +343,9 @@ def _of_kind(content: Any, kinds: tuple[type, ...], expected: str) -> Any:
 
     True and False do not count as numbers. ``expected`` names the expected types in words.
     """
-    if not isinstance(content, kinds) or (isinstance(content, bool) and bool not in kinds):
+    # In Python True and False are whole numbers, too.
+    unwanted_bool = isinstance(content, bool) and bool not in kinds
+    if not isinstance(content, kinds) or unwanted_bool:
         raise TypeError(f"expected {expected}, found {content!r:.40}")
     return content
 
@@ -345,7 +353,8 @@ def _of_kind(content: Any, kinds: tuple[type, ...], expected: str) -> Any:
 @cache
 def _types(kind: Any) -> dict[str, Any]:
     """Return the types of the fields of a dataclass or TypedDict; empty for any other type."""
-    return typing.get_type_hints(kind) if is_dataclass(kind) or typing.is_typeddict(kind) else {}
+    has_fields = is_dataclass(kind) or typing.is_typeddict(kind)
+    return typing.get_type_hints(kind) if has_fields else {}
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -394,13 +403,16 @@ def harmless(cell: Any) -> Any:
     object
         The text with an apostrophe before it, or the cell as it was given.
     """
-    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+    if not isinstance(cell, str):
+        return cell
+    if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"
     return cell
 
 
 def as_given(cell: Any) -> Any:
     """Undo :func:`harmless`: return the cell without the apostrophe that was put before it."""
+    # An apostrophe before other text was in the cell from the beginning.
     if isinstance(cell, str) and cell[:1] == "'" and _FORMULA.match(cell):
         return cell[1:]
     return cell
@@ -421,10 +433,11 @@ def each_cell(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame
     changed = {}
     for name in table.columns:
         column = table[name]
-        if column.dtype.kind not in "biufc":  # numeric columns contain no text
-            cells = [change(cell) for cell in column]
-            if any(new is not old for new, old in zip(cells, column, strict=True)):
-                changed[name] = pd.Series(cells, column.index, column.dtype)
+        if column.dtype.kind in "biufc":
+            continue  # columns of numbers or of true and false contain no text
+        cells = [change(cell) for cell in column]
+        if any(new_cell is not old_cell for new_cell, old_cell in zip(cells, column, strict=True)):
+            changed[name] = pd.Series(cells, column.index, column.dtype)
     return table.assign(**changed)
 
 
@@ -449,6 +462,7 @@ def plain(text: str) -> str:
 
 
 def _plain_cell(cell: Any) -> Any:
+    """Return a cell whose text is safe on a terminal; a cell that is safe is returned itself."""
     return plain(cell) if isinstance(cell, str) and CONTROL.search(cell) else cell
 
 
@@ -487,7 +501,8 @@ def csv_bytes(table: pd.DataFrame, columns: Sequence[str]) -> bytes:
     >>> csv_bytes(pd.DataFrame({"=1+1": ["@x"]}), ["=1+1"])
     b"'=1+1\\n'@x\\n"
     """
-    cells = each_cell(each_cell(table.reindex(columns=list(columns)), _plain_cell), harmless)
+    chosen = table.reindex(columns=list(columns))
+    cells = each_cell(each_cell(chosen, _plain_cell), harmless)
     names = [harmless(_plain_cell(name)) for name in columns]
     text: str = cells.to_csv(index=False, lineterminator="\n", header=names)
     return text.encode()

@@ -141,8 +141,10 @@ def _text_of_error(error: Exception) -> str:
     except Exception:  # the exception's own __str__ may raise an error
         text = ""
     text = printable(text, _MESSAGE)
+    if text and not isinstance(error, _CURT):
+        return text
     name = type(error).__name__
-    return f"{name} {text}".strip() if not text or isinstance(error, _CURT) else text
+    return f"{name} {text}".strip()
 
 
 def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content") -> None:
@@ -166,7 +168,8 @@ def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content
     CadError
         The message states both sizes.
     """
-    if unpacked > limit or (unpacked > SMALL and unpacked > MAX_RATIO * packed):
+    is_bomb = unpacked > SMALL and unpacked > MAX_RATIO * packed
+    if unpacked > limit or is_bomb:
         raise CadError(
             f"{size_text(packed)} would become {size_text(unpacked)} of {what} in memory; allowed "
             f"are {size_text(limit)}, and beyond {size_text(SMALL)} at most {MAX_RATIO} times as "
@@ -199,6 +202,7 @@ def check_members(archive: zipfile.ZipFile) -> None:
     end = archive.start_dir
     following = "the archive's directory"
     members = sorted(archive.infolist(), key=lambda member: member.header_offset)
+    # The members are looked at from the last to the first. Each must end before the next begins.
     for member in reversed(members):
         stream.seek(member.header_offset)
         header = stream.read(_ZIP_HEADER)
@@ -209,6 +213,7 @@ def check_members(archive: zipfile.ZipFile) -> None:
                 "archive's directory puts it",
                 hint="pack the files again; the archive is damaged, or not to be trusted",
             )
+        # The header's last four bytes are the lengths of the name and of the extra field after it.
         name_and_extra = sum(struct.unpack("<2H", header[26:]))
         member_end = member.header_offset + _ZIP_HEADER + name_and_extra + member.compress_size
         if member_end > end:
@@ -298,10 +303,12 @@ def parse_json(text: str | bytes) -> Any:
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
+    # Brackets are counted in the text, because the lists and objects could fill the memory.
     if text.count("{") + text.count("[") > MAX_BRACKETS:
         raise CadError(f"more than {MAX_BRACKETS} lists and objects")
     content = json.loads(text)
     check_depth(content)
+    # Only an escape can give a lone surrogate. To encode the content raises the error.
     if "\\u" in text:
         json.dumps(content, ensure_ascii=False).encode()
     return content
@@ -317,11 +324,12 @@ def check_depth(content: Any) -> None:
     CadError
         For content that is nested deeper; the message names the limit.
     """
-    layer = [content]
+    # One layer of nesting after another is looked at, because recursive code would fail itself.
+    items_of_layer = [content]
     depth = 0
-    while layer:
-        next_layer = []
-        for item in layer:
+    while items_of_layer:
+        nested_items = []
+        for item in items_of_layer:
             inner_items: Iterable[Any] = ()
             if isinstance(item, dict):
                 inner_items = item.values()
@@ -329,12 +337,12 @@ def check_depth(content: Any) -> None:
                 inner_items = item
             for inner in inner_items:
                 if isinstance(inner, list | dict):
-                    next_layer.append(inner)
-        if next_layer:
+                    nested_items.append(inner)
+        if nested_items:
             depth += 1
         if depth >= MAX_DEPTH:
             raise CadError(f"nested more than {MAX_DEPTH} deep")
-        layer = next_layer
+        items_of_layer = nested_items
 
 
 def table_text(path: Path, separator: str) -> str:
@@ -354,24 +362,25 @@ def table_text(path: Path, separator: str) -> str:
         that is no text in UTF-8.
     """
     text = _utf8_text(read_bytes(path, MAX_TABLE))
-    rows = text.count("\n")
-    cells = text.count(separator)
+    n_lines = text.count("\n")
+    n_separators = text.count(separator)
     # Separators are counted, because to split a huge text into cells would fill the memory.
-    head = text.lstrip("\r\n").partition("\n")[0]
-    columns = head.count(separator) + 1
-    if rows > MAX_ROWS or columns > MAX_COLUMNS or cells + rows > MAX_CELLS:
+    first_line = text.lstrip("\r\n").partition("\n")[0]
+    n_columns = first_line.count(separator) + 1
+    if n_lines > MAX_ROWS or n_columns > MAX_COLUMNS or n_separators + n_lines > MAX_CELLS:
         raise CadError(
-            f"{rows} lines of {columns} columns, at most {MAX_ROWS} of {MAX_COLUMNS} are read, "
-            f"and {MAX_CELLS} cells"
+            f"{n_lines} lines of {n_columns} columns, at most {MAX_ROWS} of {MAX_COLUMNS} are "
+            f"read, and {MAX_CELLS} cells"
         )
-    if max((line.count(separator) for line in io.StringIO(text)), default=0) > _LONGEST_LINE:
+    separators_of_lines = (line.count(separator) for line in io.StringIO(text))
+    if max(separators_of_lines, default=0) > _LONGEST_LINE:
         raise CadError(f"a line of more than {_LONGEST_LINE} cells")
-    if separator == "," and "\t" in head:
+    if separator == "," and "\t" in first_line:
         raise CadError(
             "the cells of the first line are separated by tabs, not by commas",
             hint="save the table with commas between the cells",
         )
-    names = next(csv.reader([head], delimiter=separator), [])
+    names = next(csv.reader([first_line], delimiter=separator), [])  # an empty file has none
     check_names(names)
     return text
 
@@ -406,7 +415,8 @@ def check_names(names: Sequence[str]) -> None:
         For such a column; the message names the first one.
     """
     for place, name in enumerate(names, start=1):
-        if control := CONTROL.search(name):
+        control = CONTROL.search(name)
+        if control:
             raise CadError(
                 f"column {place}: the column name {name[:80]!r} holds the control character "
                 f"{control[0]!r}, which a name has not",
@@ -418,6 +428,7 @@ def check_names(names: Sequence[str]) -> None:
                 f"{MAX_NAME} are read",
                 hint="rename the column",
             )
+    # Several columns may have no name; they are left out.
     twice = [name for name, count in Counter(names).items() if name and count > 1]
     if twice:
         raise CadError(f"two columns are called {twice[0][:80]!r}", hint="rename or remove one")
@@ -440,9 +451,11 @@ def _rows_of_table(
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
     width = 0
     for row in rows:
-        if len(row) < 2 and not "".join(row).strip() and row != [""]:
+        # A line of blanks is left out. A quoted empty cell alone ([""]) is a row.
+        is_blank = len(row) < 2 and not "".join(row).strip()
+        if is_blank and row != [""]:
             continue
-        width = width or len(row)
+        width = width or len(row)  # the first row sets the width
         if len(row) != width:
             raise CadError(
                 f"line {rows.line_num} has {len(row)} cell(s) where the first line has {width}",
@@ -502,7 +515,7 @@ def read_numbered_rows(path: Path, columns: Sequence[str] = ()) -> list[tuple[in
     """
     with reading(path, "not a readable table"):
         rows = _rows_of_table(table_text(path, ","), ",")
-        _, first_row = next(rows, (0, []))
+        _, first_row = next(rows, (0, []))  # an empty file has no row
         names = [as_given(name) for name in first_row]
         absent = [name for name in columns if name not in names]
         if absent:
@@ -514,6 +527,7 @@ def read_numbered_rows(path: Path, columns: Sequence[str] = ()) -> list[tuple[in
             )
         records = []
         for line, row in rows:
+            # Cells of columns without a name are left out.
             cells = zip(names, row, strict=True)
             records.append((line, {name: as_given(cell) for name, cell in cells if name}))
         return records
@@ -558,7 +572,7 @@ def plain_number(cell: str) -> float | None:
     if not PLAIN_NUMBER.fullmatch(cell):
         return None
     number = float(cell)
-    return number if math.isfinite(number) else None
+    return number if math.isfinite(number) else None  # 1e999 is read as infinity
 
 
 @door("in", "table", limit=MAX_TABLE)
@@ -593,6 +607,7 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
 
     names = {",": "comma", "\t": "tab"}
     with reading(path, f"not a {names[separator]}-separated table"), warnings.catch_warnings():
+        # pandas only warns where it drops cells; here this is an error.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         text = table_text(path, separator)
         for _ in _rows_of_table(text, separator, options.get("quoting", csv.QUOTE_MINIMAL)):
@@ -623,7 +638,8 @@ def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
         with zipfile.ZipFile(stream) as archive:
             check_members(archive)
             unpacked = sum(member.file_size for member in archive.infolist())
-        check_inflation(stream.seek(0, os.SEEK_END), unpacked, MAX_ARRAYS, "arrays")
+        packed = stream.seek(0, os.SEEK_END)  # the size of the whole file
+        check_inflation(packed, unpacked, MAX_ARRAYS, "arrays")
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as arrays:
             yield arrays
@@ -692,7 +708,7 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pa.set_cpu_count(1)
+    pa.set_cpu_count(1)  # each thread would need memory of its own
     schema = pq.read_schema(io.BytesIO(content))
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
@@ -704,8 +720,8 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     # small file a million rows may share one long text. A copy of the text for each row would fill
     # the memory.
     file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
-    widths = [_bytes_of_cell(field) for field in schema]
-    check_inflation(len(content), file.metadata.num_rows * sum(widths), MAX_ARRAYS, "table")
+    row_bytes = sum(_bytes_of_cell(field) for field in schema)
+    check_inflation(len(content), file.metadata.num_rows * row_bytes, MAX_ARRAYS, "table")
     table = file.read(columns=schema.names, use_threads=False)
     check_inflation(len(content), table.nbytes, MAX_ARRAYS, "table")
     text_bytes = 0
@@ -713,10 +729,12 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
         for chunk in table.column(name).chunks:
             text_bytes += _text_bytes(chunk)
     check_inflation(len(content), text_bytes, MAX_ARRAYS, "text")
+    # Only now does each cell get its text.
     return table.cast(schema).to_pandas()
 
 
 def _is_text(kind: Any) -> bool:
+    """Return whether a column of this pyarrow type holds texts."""
     from pyarrow import types
 
     if types.is_dictionary(kind):
@@ -738,6 +756,7 @@ def _bytes_of_cell(field: Any) -> int:
             f"column {field.name[:80]!r} holds {str(field.type)[:80]}, no plain values",
             hint="give every value a column of its own, or leave the column out of the file",
         )
+    # pandas may store small numbers and booleans in 8 bytes, too.
     return max(int(field.type.bit_width) // 8, 8)
 
 
@@ -750,10 +769,10 @@ def _text_bytes(chunk: Any) -> int:
     import pyarrow.compute as pc
 
     lengths = pc.fill_null(pc.binary_length(chunk.dictionary), 0).to_numpy(zero_copy_only=False)
-    used = np.bincount(
-        chunk.indices.drop_null().to_numpy(zero_copy_only=False), minlength=len(lengths)
-    )
-    return int(used.astype(np.int64) @ lengths.astype(np.int64))
+    # ``indices`` has, for each cell, the number of its text; a missing cell has none.
+    text_numbers = chunk.indices.drop_null().to_numpy(zero_copy_only=False)
+    occurrences = np.bincount(text_numbers, minlength=len(lengths))
+    return int(occurrences.astype(np.int64) @ lengths.astype(np.int64))
 
 
 def parquet_columns(path: Path) -> list[str]:

@@ -36,7 +36,10 @@ def file_kind(path: Path) -> str:
         mode = path.stat().st_mode
     except OSError as error:
         return "a link that leads nowhere" if path.is_symlink() else str(error.strerror)
-    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no file")
+    if stat.S_ISREG(mode):
+        return ""
+    # Some systems have further kinds, which have no name in the table.
+    return _KINDS.get(stat.S_IFMT(mode), "no file")
 
 
 def check_file(path: Path, limit: int) -> None:

@@ -137,16 +137,21 @@ def with_new_keys(content: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str
     for entry in RENAMED:
         if entry.kind != "setting":
             continue
-        section, old = entry.old.split(".")
-        new = entry.new.removeprefix(f"{section}.")
+        section, old_key = entry.old.split(".")
+        new_key = entry.new.removeprefix(f"{section}.")
         keys = renamed.get(section)
-        if not isinstance(keys, Mapping) or old not in keys:
+        # A section that is no mapping is reported later, when the settings are checked.
+        if not isinstance(keys, Mapping) or old_key not in keys:
             continue
-        if new in keys:
+        if new_key in keys:
             raise ValueError(
-                f"{entry.old} is the old name of {entry.new}, and both are given: take {old} out"
+                f"{entry.old} is the old name of {entry.new}, and both are given: "
+                f"take {old_key} out"
             )
-        renamed[section] = {new if key == old else key: value for key, value in keys.items()}
+        # The keys keep their order.
+        renamed[section] = {
+            new_key if key == old_key else key: value for key, value in keys.items()
+        }
         warnings.warn(str(entry), RenamedWarning, stacklevel=2)
         notes.append(str(entry))
     return renamed, tuple(notes)
@@ -207,7 +212,7 @@ class RenamedModules:
             return None
         present_name = entry.new + name.removeprefix(entry.old)
         if find_spec(present_name) is None:
-            return None
+            return None  # Python then reports that the old name does not exist
         # Python asks for the two methods of a loader; the base class would load many modules.
         return ModuleSpec(name, _PresentModule(entry, present_name))  # type: ignore[arg-type]
 

@@ -318,7 +318,9 @@ class FeatureSettings(Section):
 
     @model_validator(mode="after")
     def _maps_are_made(self) -> Self:
+        """Raise an error for a map of ``dce_images`` that the perfusion settings do not make."""
         for name in self.dce_images:
+            # Images of the series itself are no maps, and some maps need no model.
             model = MAPS[name].model if name in MAPS else ""
             if model and model not in self.perfusion.models:
                 raise ValueError(f"dce_images names {name}: perfusion.models lacks {model}")
@@ -377,7 +379,9 @@ class LabelSettings(Section):
 
         If the setting ``eta`` is a number, it takes the place of eta_0, and kappa is 1.
         """
-        return (self.eta0, self.kappa) if self.eta == "adaptive" else (float(self.eta), 1.0)
+        if self.eta == "adaptive":
+            return self.eta0, self.kappa
+        return float(self.eta), 1.0
 
 
 class LearnerSettings(Section):
@@ -558,11 +562,12 @@ class DecisionSettings(Section):
                 "must be < 1",
                 hint="lower refer_positive or refer_negative, or raise the costs of errors",
             )
-        lower = self.refer_negative / (
-            self.false_negative - self.refer_positive + self.refer_negative
-        )
-        gain = self.false_positive - self.refer_negative
-        return lower, gain / (gain + self.refer_positive)
+        # P- = R_n / (C_p - R_p + R_n) and P+ = (C_n - R_n) / (C_n - R_n + R_p).
+        saved_on_positive = self.false_negative - self.refer_positive
+        saved_on_negative = self.false_positive - self.refer_negative
+        lower = self.refer_negative / (saved_on_positive + self.refer_negative)
+        upper = saved_on_negative / (saved_on_negative + self.refer_positive)
+        return lower, upper
 
 
 class PipelineSettings(Section):
@@ -651,19 +656,25 @@ def parse_settings(kind: type[T], content: dict[str, Any], file: object = "") ->
         try:
             return kind.model_validate(content)
         except ValidationError as error:
-            raise CadError("; ".join(_settings_error(kind, e) for e in error.errors())) from error
+            problems = [_settings_error(kind, problem) for problem in error.errors()]
+            raise CadError("; ".join(problems)) from error
 
 
 def _settings_error(kind: type[Section], error: Any) -> str:
+    """Return one of pydantic's errors in words, with the full path of its key."""
     path = [str(key) for key in error["loc"]]
-    where = ".".join(path)
+    full_key = ".".join(path)
     if error["type"] != "extra_forbidden":
         rule = str(error["msg"]).removeprefix("Value error, ")
-        if not where:  # a rule about several keys names these keys itself
+        if not full_key:  # a rule about several keys names these keys itself
             return rule
-        return f"{where}: {rule}, found {reprlib.repr(error['input'])}"
-    closest = difflib.get_close_matches(path[-1], _allowed_keys(kind, path[:-1]), n=1, cutoff=0.4)
-    return f"unknown key {where}" + (f"; did you mean {closest[0]!r}?" if closest else "")
+        return f"{full_key}: {rule}, found {reprlib.repr(error['input'])}"
+    message = f"unknown key {full_key}"
+    allowed = _allowed_keys(kind, path[:-1])
+    closest = difflib.get_close_matches(path[-1], allowed, n=1, cutoff=0.4)
+    if closest:
+        message += f"; did you mean {closest[0]!r}?"
+    return message
 
 
 def _allowed_keys(kind: type[BaseModel], path: list[str]) -> list[str]:
@@ -671,14 +682,14 @@ def _allowed_keys(kind: type[BaseModel], path: list[str]) -> list[str]:
     for key in path:
         if key.isdigit():
             continue
-        inner = None
+        section = None
         for name, field in kind.model_fields.items():
             if key in (name, field.alias):
-                inner = next(_sections(field.annotation), None)
+                section = next(_sections(field.annotation), None)
                 break
-        if inner is None:
-            return []
-        kind = inner
+        if section is None:
+            return []  # the path leads to no section, so no key can be suggested
+        kind = section
     return [field.alias or name for name, field in kind.model_fields.items()]
 
 

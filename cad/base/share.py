@@ -26,8 +26,10 @@ def shared(*names: str) -> Path:
     CadError
         When the file or folder does not exist.
     """
+    # A wheel has the files inside the package; in a checkout they lie beside it.
     installed = _PACKAGE / "share"
-    path = (installed if installed.is_dir() else _PACKAGE.parent).joinpath(*names)
+    folder = installed if installed.is_dir() else _PACKAGE.parent
+    path = folder.joinpath(*names)
     if not path.exists():
         raise CadError("this installation of cad lacks it; reinstall the project", file=path)
     return path
@@ -52,10 +54,12 @@ def find(folder: str, name: str, suffix: str = "") -> Path:
         that exist in ``folder``.
     """
     stated_path = Path(name)
-    if stated_path.is_file() if suffix else stated_path.is_dir():
+    is_path = stated_path.is_file() if suffix else stated_path.is_dir()
+    if is_path:
         return stated_path
-    ours = shared(folder) / f"{name.removesuffix(suffix)}{suffix}"
-    if stated_path.name == name and ours.exists():
-        return ours
-    names = sorted(p.name.removesuffix(suffix) for p in shared(folder).glob(f"*{suffix}"))
+    # A name is looked up with or without its ending; a path with folders is no name.
+    shared_path = shared(folder) / f"{name.removesuffix(suffix)}{suffix}"
+    if stated_path.name == name and shared_path.exists():
+        return shared_path
+    names = sorted(path.name.removesuffix(suffix) for path in shared(folder).glob(f"*{suffix}"))
     raise CadError(f"no such path or name in {folder}: {name}", hint=f"known: {', '.join(names)}")

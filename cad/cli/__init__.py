@@ -31,6 +31,7 @@ START = "Start"
 DATA = "Own data"
 LEARN = "Learn"
 SERVICE = "Service"
+_INTERRUPTED = 130  # the exit code of Typer after Ctrl-C
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -64,10 +65,11 @@ def main() -> None:
         way_out = " (put it right and run again: finished work is kept)"
         if common.global_options.verbose:
             traceback.print_exc()
-        common.say(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
+        addition = "" if isinstance(error, CadError) else way_out  # a CadError has its own hint
+        common.say(f"cad: {error}{addition}", err=True)
         sys.exit(2)
     except SystemExit as end:
-        if end.code == 130:  # the exit code of Typer after Ctrl-C
+        if end.code == _INTERRUPTED:
             common.say(
                 "cad: stopped. What was finished is kept and nothing is half written; the same "
                 "command goes on from there.",
@@ -155,10 +157,10 @@ def simulate(
     from cad.evidence.phantom.simulator import Variation
 
     variation = Variation(
-        readers,
-        displacement,
-        not no_gas,
-        motion,
+        readers=readers,
+        displacement_mm=displacement,
+        gas=not no_gas,
+        motion=motion,
         blur_mm=blur,
         noise=noise,
         interpolation=interpolation,
@@ -169,7 +171,7 @@ def simulate(
     common.say(f"wrote {patients} simulated patients to {out}")
     try:
         common.say(f"AUC that the latent malignancy allows: {latent_auc(out):.3f}")
-    except CadError as error:
+    except CadError as error:  # all men are of one class: there is no AUC
         common.say(str(error))
 
 
@@ -213,12 +215,12 @@ def import_command(
     """
     from cad.base.share import find
 
-    file = find("configs/import", rules, ".yaml") if rules else None
+    rules_file = find("configs/import", rules, ".yaml") if rules else None
     options = common.execution(1, time_limit=time_limit, memory_limit=memory_limit)
     if explain:
         from cad.run.workflows.imports import explain_confined
 
-        explanation = explain_confined(Path(source), file, options)
+        explanation = explain_confined(Path(source), rules_file, options)
         common.show(explanation.as_dict(), as_json, lambda _: explanation.as_text())
         return
     if new_rules is not None:
@@ -229,7 +231,7 @@ def import_command(
         page = page_of(new_rules)
         common.show(undecided, as_json, lambda _: _questions(new_rules, undecided, page))
         return
-    if out is None or file is None:
+    if out is None or rules_file is None:
         raise CadError(
             "an import needs a cohort folder and --rules",
             hint="`cad import SOURCE --new-rules FILE` writes a rules file to start from, "
@@ -242,7 +244,9 @@ def import_command(
 
     common.share()
     archive = common.archive_limits(limits) if patient is not None else None
-    summary = import_cohort(source, out, file, options, patient=patient, aet=aet, limits=archive)
+    summary = import_cohort(
+        source, out, rules_file, options, patient=patient, aet=aet, limits=archive
+    )
     common.show(summary.as_dict(), as_json, lambda _: summary.as_text())
     if summary.failures:
         raise typer.Exit(1)
@@ -290,7 +294,11 @@ def check_command(
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     problems, notes = check(cohort, options, model_settings(model) if model else None)
-    common.show([str(p) for p in problems], as_json, lambda _: check_text(cohort, problems, notes))
+    common.show(
+        [str(problem) for problem in problems],
+        as_json,
+        lambda _: check_text(cohort, problems, notes),
+    )
     if problems:
         raise typer.Exit(1)
 
@@ -352,7 +360,8 @@ def train(
     from cad.folders.cohort.without import strangers
     from cad.run.pipeline import train_model
 
-    for patient in strangers(read_cohort(cohort), without) if without else ():
+    unknown_patients = strangers(read_cohort(cohort), without) if without else ()
+    for patient in unknown_patients:
         common.say(
             f"{patient} is not in {cohort}, so --without changes nothing there: mistyped?", err=True
         )
@@ -455,6 +464,7 @@ def predict(
             transductive=transductive,
         )
     except NothingScored as error:
+        # The summary of the run is printed before the command ends with the error.
         if error.emitted is not None:
             common.announce(error.emitted, as_json, tell)
         raise
@@ -537,10 +547,10 @@ def report(
             lines, failures = deliver(
                 out,
                 cohort,
-                send,
-                aet,
-                common.archive_limits(limits),
-                audit,
+                send=send,
+                aet=aet,
+                limits=common.archive_limits(limits),
+                audit=audit,
                 fhir=fhir,
                 objects=objects,
                 pdf=pdf,
@@ -635,7 +645,15 @@ def experiment(
     from cad.evidence.experiments import Options, run_experiment
 
     names = common.words_between_commas(datasets)
-    options = Options(out, data, repeats, names, jobs, first_seed, shuffled)
+    options = Options(
+        out=out,
+        data=data,
+        repeats=repeats,
+        datasets=names,
+        jobs=jobs,
+        first_seed=first_seed,
+        shuffled=shuffled,
+    )
     common.say(f"wrote {run_experiment(name, options)}")
 
 

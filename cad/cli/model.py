@@ -40,7 +40,9 @@ def model_show(
     from cad.run.model.bundle import load_bundle
 
     folder = find("models", model)
-    metadata = {k: v for k, v in load_bundle(folder).metadata.items() if k != "structure"}
+    # The entry `structure` says how the learner is built of its arrays; no reader needs it.
+    metadata = dict(load_bundle(folder).metadata)
+    metadata.pop("structure", None)
     show(metadata, as_json, lambda _: read_text(folder / "README.md"))
 
 

@@ -51,7 +51,9 @@ def reading_pages(
         from cad.hospital.reader_study.study import ReadingSettings, write_reading
 
         ids = shared.words_between_commas(readers)
-        settings = ReadingSettings(ids, scale, seed, wash_out, outlines)
+        settings = ReadingSettings(
+            readers=ids, scale=scale, seed=seed, wash_out=wash_out, outlines=outlines
+        )
         lines = write_reading(cohort, out, settings, with_tool, order)
     say("\n".join(lines))
 
@@ -80,5 +82,6 @@ def suggest(
     shared.show(parse_json(table.to_json(orient="records")), as_json, lambda _: text)
     for failure in failures:
         shared.say(f"not scored: {failure.study_id} {failure.roi_id}: {failure.reason}", err=True)
+    # A study that waits for its regions is no failure.
     if not all(failure.waiting for failure in failures):
         raise typer.Exit(1)

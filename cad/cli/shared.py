@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _TELL_SECONDS = 60
 
 
-def _existing(folder: Path) -> Path:
+def _check_folder_exists(folder: Path) -> Path:
     """Refuse a cohort folder that does not exist, before the command loads any slow module."""
     if not folder.is_dir():
         raise CadError("no such cohort folder", file=folder)
     return folder
 
 
-def _pipeline(name: str) -> str:
+def _check_pipeline_exists(name: str) -> str:
     """Return the name of a pipeline, and refuse it if the pipeline does not exist.
 
     This is checked before the command loads any slow module.
@@ -51,15 +51,19 @@ def _check_model_exists(name: str) -> str:
     return name
 
 
-Cohort = Annotated[Path, typer.Option("--cohort", help="Cohort folder.", callback=_existing)]
-CohortFolder = Annotated[Path, typer.Argument(help="Cohort folder.", callback=_existing)]
+Cohort = Annotated[
+    Path, typer.Option("--cohort", help="Cohort folder.", callback=_check_folder_exists)
+]
+CohortFolder = Annotated[Path, typer.Argument(help="Cohort folder.", callback=_check_folder_exists)]
 Pipeline = Annotated[
-    str, typer.Argument(help="Pipeline file, or a name in pipelines/.", callback=_pipeline)
+    str,
+    typer.Argument(help="Pipeline file, or a name in pipelines/.", callback=_check_pipeline_exists),
 ]
 Pipelines = Annotated[
     list[str],
     typer.Argument(
-        help="Pipeline files, or names.", callback=lambda names: list(map(_pipeline, names))
+        help="Pipeline files, or names.",
+        callback=lambda names: list(map(_check_pipeline_exists, names)),
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")]
@@ -239,6 +243,7 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
     from cad.base.processes import use_one_thread
     from cad.folders.run_folder import RunFolder
 
+    # With a Dask scheduler, other machines compute.
     if options.scheduler is not None or RunFolder(out).memory.exists():
         return options
     use_one_thread()  # works only before numerical libraries are loaded
@@ -261,6 +266,7 @@ def share(*, loops: bool = False) -> bool:
     """
     from cad.base.processes import share_loaded
 
+    # The command itself was started, and not a program that calls it.
     is_our_program = sys.argv[0].endswith(("/cad", "/cad/__main__.py", "/cad/cli/__main__.py"))
     return is_our_program and share_loaded(loops=loops)
 
@@ -304,8 +310,10 @@ def announce(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
         say(summary.as_text(global_options.verbose))
     kinds = summary.kinds
     unreported = []
-    if tell and kinds.new and not _tell_command(tell, summary.out, kinds):
-        unreported = kinds.new  # the next run of the command reports these failures
+    if tell and kinds.new:
+        succeeded = _tell_command(tell, summary.out, kinds)
+        if not succeeded:
+            unreported = kinds.new  # the next run of the command reports these failures
     # Failures are recorded as told only at the end. If this command is killed before the end, the
     # next command tells of them again.
     remember(summary.out, summary.failures, unreported)

@@ -86,6 +86,7 @@ def _roles_of_columns(
     missing: list[str] | None,
     preset: str | None,
 ) -> Columns | None:
+    """Return what each column of a table is; None for a folder of runs, which has labels."""
     from cad.base.errors import CadError
     from cad.run.tables import Columns
 
@@ -98,23 +99,24 @@ def _roles_of_columns(
             )
         return None
     return Columns(
-        patient,
-        _columns_between_commas(scores),
-        scale,
-        histology,
-        isup_min,
-        _columns_between_commas(ignore),
-        site,
-        region,
-        reader,
-        _columns_between_commas(features),
-        tuple(missing or ()),
-        preset,
+        patient=patient,
+        scores=_columns_between_commas(scores),
+        scale=scale,
+        histology=histology,
+        isup_min=isup_min,
+        ignored=_columns_between_commas(ignore),
+        site=site,
+        id=region,
+        reader=reader,
+        features=_columns_between_commas(features),
+        missing=tuple(missing or ()),
+        preset=preset,
     )
 
 
 def _columns_between_commas(text: str) -> tuple[str, ...]:
     """Split text at its commas; a name that contains a comma must stand in double quotes."""
+    # An empty text has no row at all.
     names = next(csv.reader([text], skipinitialspace=True), [])
     return tuple(name.strip() for name in names if name.strip())
 
@@ -157,21 +159,22 @@ def table_validate(
 
     columns = _roles_of_columns(
         file,
-        patient,
-        scores,
-        scale,
-        histology,
-        isup_min,
-        site,
-        region,
-        reader,
-        ignore,
-        features,
-        missing,
-        preset,
+        patient=patient,
+        scores=scores,
+        scale=scale,
+        histology=histology,
+        isup_min=isup_min,
+        site=site,
+        region=region,
+        reader=reader,
+        ignore=ignore,
+        features=features,
+        missing=missing,
+        preset=preset,
     )
     settings = table_settings(pipeline, learner, folds, seed)
-    regions = read_regions(file, columns, Dialect(separator, decimal, encoding, sheet))
+    dialect = Dialect(separator=separator, decimal=decimal, encoding=encoding, sheet=sheet)
+    regions = read_regions(file, columns, dialect)
     options = execution(jobs, scheduler)
     finish(validate_table(regions, settings, out, options, isup_min), as_json)
 
@@ -214,21 +217,22 @@ def table_train(
 
     columns = _roles_of_columns(
         file,
-        patient,
-        scores,
-        scale,
-        histology,
-        isup_min,
-        site,
-        region,
-        reader,
-        ignore,
-        features,
-        missing,
-        preset,
+        patient=patient,
+        scores=scores,
+        scale=scale,
+        histology=histology,
+        isup_min=isup_min,
+        site=site,
+        region=region,
+        reader=reader,
+        ignore=ignore,
+        features=features,
+        missing=missing,
+        preset=preset,
     )
     settings = table_settings(pipeline, learner, folds, seed)
-    regions = read_regions(file, columns, Dialect(separator, decimal, encoding, sheet))
+    dialect = Dialect(separator=separator, decimal=decimal, encoding=encoding, sheet=sheet)
+    regions = read_regions(file, columns, dialect)
     options = execution(jobs, scheduler)
     finish(train_table(regions, settings, out, options, isup_min), as_json)
 
@@ -257,8 +261,10 @@ def table_predict(
     """
     from cad.run.tables import Dialect, predict_table
 
-    dialect = Dialect(separator, decimal, encoding, sheet)
-    scored = predict_table(file, model, written, dialect, tuple(missing or ()), force)
+    dialect = Dialect(separator=separator, decimal=decimal, encoding=encoding, sheet=sheet)
+    scored = predict_table(
+        file, model, out=written, dialect=dialect, missing=tuple(missing or ()), force=force
+    )
     rows = len(scored.table)
     show(
         {"rows": rows, "file": str(written), "notes": scored.notes},

@@ -73,20 +73,22 @@ def watch_show(
     from cad.run.reports.watch_page import watch_page
     from cad.run.workflows.watch import read_watched, truths_of, verdict, watch_summary, watch_text
 
-    place = folder / "watch" if (folder / "watch").is_dir() else folder
-    rows = read_watched(place)
+    # A node keeps the numbers in a folder of its own; `watch night` writes them to --out itself.
+    folder_of_node = folder / "watch"
+    watch_folder = folder_of_node if folder_of_node.is_dir() else folder
+    rows = read_watched(watch_folder)
     if not rows:
         raise CadError("no night was watched here", file=folder)
     truths = truths_of(read_cohort(truth).rois) if truth is not None else []
     # In a node's folder, the files with the models' results name men and regions by pseudonyms. The
     # histology must get the same pseudonyms.
-    if place != folder:
+    if watch_folder != folder:
         truths = hidden_truths(folder, truths)
     summary = watch_summary(rows, truths)
     if page is not None:
         sentences = [verdict(contest) for contest in summary["contests"]]
-        numbers = sorted(place.glob("*.json"))
-        write_own(page, watch_page(summary, sentences).encode(), numbers, force=force)
+        number_files = sorted(watch_folder.glob("*.json"))
+        write_own(page, watch_page(summary, sentences).encode(), number_files, force=force)
     show(summary, as_json, watch_text)
 
 

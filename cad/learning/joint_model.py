@@ -144,6 +144,7 @@ class MenAndRegions:
             Whether each man is returned.
         """
         is_chosen = chosen[self.man]
+        # A chosen man's new number is the number of chosen men before him.
         number_among_chosen = np.cumsum(chosen) - 1
         return MenAndRegions(
             belief=self.belief[is_chosen],
@@ -188,11 +189,11 @@ def truth_of_regions(truth: np.ndarray, man: np.ndarray, men: int) -> np.ndarray
     >>> truth_of_regions(np.array([0.0, 1.0, 0.0, np.nan]), np.array([0, 0, 1, 2]), 4)
     array([ 1.,  0., nan, nan])
     """
-    malignant = np.bincount(man[truth == 1], minlength=men) > 0
-    benign = np.bincount(man[truth == 0], minlength=men)
+    has_malignant = np.bincount(man[truth == 1], minlength=men) > 0
+    benign_regions = np.bincount(man[truth == 0], minlength=men)
     regions = np.bincount(man, minlength=men)
-    of_men = np.where((regions > 0) & (benign == regions), 0.0, np.nan)
-    of_men[malignant] = 1.0
+    of_men = np.where((regions > 0) & (benign_regions == regions), 0.0, np.nan)
+    of_men[has_malignant] = 1.0
     return of_men
 
 
@@ -239,20 +240,27 @@ def of_arrays(
     >>> data.histology_of_men().tolist()
     [1.0, 0.0]
     """
-    index = np.asarray(man)
-    if index.ndim != 1 or (len(index) > 0 and not np.issubdtype(index.dtype, np.integer)):
-        raise CadError(f"man is one whole number a region, not {index.dtype} of {index.ndim} axes")
-    if len(index) > 0 and (index.min() < 0 or index.max() >= men):
-        raise CadError(f"man runs from {index.min()} to {index.max()}, there are {men} men from 0")
-    regions = len(index)
+    man_index = np.asarray(man)
+    # numpy turns an empty list into an array of floats, so only an array with values is checked.
+    if man_index.ndim != 1 or (
+        len(man_index) > 0 and not np.issubdtype(man_index.dtype, np.integer)
+    ):
+        raise CadError(
+            f"man is one whole number a region, not {man_index.dtype} of {man_index.ndim} axes"
+        )
+    if len(man_index) > 0 and (man_index.min() < 0 or man_index.max() >= men):
+        raise CadError(
+            f"man runs from {man_index.min()} to {man_index.max()}, there are {men} men from 0"
+        )
+    regions = len(man_index)
     data = MenAndRegions(
-        _checked_column("belief", belief, regions, (0.0, 1.0)),
-        index.astype(int),
-        _checked_column("readers", readers, regions),
-        _checked_column("truth", truth, regions, (0.0, 1.0)),
-        _checked_column("density", density, men),
-        _checked_column("age", age, men),
-        _checked_column("truth_of_man", truth_of_man, men, (0.0, 1.0)),
+        belief=_checked_column("belief", belief, regions, limits=(0.0, 1.0)),
+        man=man_index.astype(int),
+        readers=_checked_column("readers", readers, regions),
+        truth=_checked_column("truth", truth, regions, limits=(0.0, 1.0)),
+        density=_checked_column("density", density, men),
+        age=_checked_column("age", age, men),
+        truth_of_man=_checked_column("truth_of_man", truth_of_man, men, limits=(0.0, 1.0)),
     )
     for name in ("truth", "truth_of_man"):
         values = getattr(data, name)
@@ -288,6 +296,7 @@ def readers_logit(mean: ArrayLike) -> np.ndarray:
     >>> readers_logit([0.0, 0.5, 1.0]).round(2).tolist()
     [-2.94, 0.0, 2.94]
     """
+    # The logit of 0 or 1 is infinite.
     clipped = np.clip(np.asarray(mean, dtype=float), READERS_CLIP, 1 - READERS_CLIP)
     return np.asarray(logit(clipped))
 
@@ -309,6 +318,7 @@ def effective_number(sizes: ArrayLike) -> float:
     (3.0, 1.5151515151515151)
     """
     counts = np.asarray(sizes, dtype=float)
+    # Without any region the quotient would be 0 / 0; with 1 below, the result is 0.
     return float(counts.sum() ** 2 / max(counts @ counts, 1.0))
 
 
@@ -447,24 +457,27 @@ class JointModel:
         data : MenAndRegions
             The men and their regions.
         """
-        judged = np.isfinite(data.belief)
-        with_readers = judged & np.isfinite(data.readers) & self.has_readers
-        alone = np.zeros(len(data.belief), dtype=bool)
-        probability, gradient, man, man_gradient, leak = self._integrals(data, with_readers)
-        images, _, man_images, _, _ = self._integrals(data, alone)
+        has_belief = np.isfinite(data.belief)
+        with_readers = has_belief & np.isfinite(data.readers) & self.has_readers
+        probability, gradient, man_probability, man_gradient, leak = self._integrals(
+            data, with_readers
+        )
+        without_readers = np.zeros(len(data.belief), dtype=bool)
+        probability_images, _, man_images, _, _ = self._integrals(data, without_readers)
+        # The gradients by the model's parameters tell how uncertain the probabilities are.
         low, high = self._range(probability, gradient)
-        man_low, man_high = self._range(man, man_gradient)
+        man_low, man_high = self._range(man_probability, man_gradient)
         return JointPrediction(
-            probability,
-            low,
-            high,
-            images,
-            man,
-            man_low,
-            man_high,
-            man_images,
-            leak,
-            self._lacking(data, judged),
+            probability=probability,
+            low=low,
+            high=high,
+            probability_images=probability_images,
+            man=man_probability,
+            man_low=man_low,
+            man_high=man_high,
+            man_images=man_images,
+            leak=leak,
+            notes=self._lacking(data, has_belief),
         )
 
     def shifted(
@@ -507,21 +520,27 @@ class JointModel:
                 hint="state the share of men with significant cancer where the model is used",
             )
         with_readers = np.isfinite(data.belief) & np.isfinite(data.readers) & self.has_readers
-        times = np.ones(data.men)
+        man_weight = np.ones(data.men)
         if weight is not None:
-            times = np.asarray(weight, dtype=float)
-        counting = np.isfinite(self._integrals(data, with_readers)[2]) & (times > 0)
-        if not counting.any():
+            man_weight = np.asarray(weight, dtype=float)
+        _, _, probability_of_man, _, _ = self._integrals(data, with_readers)
+        is_counted = np.isfinite(probability_of_man) & (man_weight > 0)
+        if not is_counted.any():
             raise CadError("no man has a region with a belief: there is nothing to shift")
 
         def excess(shift: float) -> float:
-            man = self._moved(shift)._integrals(data, with_readers)[2]
-            return float(np.average(man[counting], weights=times[counting])) - prevalence
+            """Return by how much the mean P(man) exceeds the prevalence, after a shift."""
+            _, _, moved, _, _ = self._moved(shift)._integrals(data, with_readers)
+            mean = float(np.average(moved[is_counted], weights=man_weight[is_counted]))
+            return mean - prevalence
 
+        # The mean P(man) rises with the shift. The search for the shift needs two bounds, one at
+        # which the mean is below the prevalence, and one at which it is above.
         bound = 10.0
         while excess(-bound) > 0 or excess(bound) < 0:
             bound *= 2
         shift = float(brentq(excess, -bound, bound, xtol=1e-12))
+        # This model may itself have been shifted, and the stored shift is the sum.
         return replace(self._moved(shift), prevalence=prevalence, shift=self.shift + shift)
 
     def recalibrated(self, data: MenAndRegions, least: int = LEAST_SITE_MEN) -> JointModel:
@@ -563,14 +582,16 @@ class JointModel:
                 "all histology of the site is of one kind: nothing to recalibrate with",
                 hint="wait for histology of the other kind; the model stays as it is",
             )
-        moves = [self._site_move(data, 0)]
+        # One move for each set of parameters: 0 is the set for images alone, 1 that with readers.
+        moves = [self._site_move(data, row=0)]
         notes = list(self.notes)
         if self.has_readers and np.isfinite(data.readers[np.isfinite(data.truth)]).any():
-            moves.append(self._site_move(data, 1))
+            moves.append(self._site_move(data, row=1))
         else:
             moves.append(moves[0])
             if self.has_readers:
                 notes.append("no readers' scores at the site: both sets are moved as by images")
+        # The second of the four changes is c, by which log-odds are multiplied.
         slope = min(float(move.value[1]) for move in moves)
         if slope <= 0:
             raise CadError(
@@ -578,24 +599,29 @@ class JointModel:
                 "it is no model here",
                 hint="check histology and outlines, or train on the site's men",
             )
+        # Twice ten parameters and twice four changes make the shapes below. The arrays hold the
+        # derivatives of the site's parameters by the changes and by the model's parameters, and
+        # those of the changes by the model's parameters.
         estimate = np.empty_like(self.estimate)
         by_move = np.zeros((20, 8))
         by_model = np.zeros((20, 20))
         move_by_model = np.zeros((8, 20))
         for row, move in enumerate(moves):
-            values = slice(10 * row, 10 * row + 10)
-            of_move = slice(4 * row, 4 * row + 4)
-            source = slice(10 * move.row, 10 * move.row + 10)
+            of_set = slice(10 * row, 10 * row + 10)
+            of_changes = slice(4 * row, 4 * row + 4)
+            # If no region of the site has scores, both moves were fitted to the set for images.
+            of_fitted_set = slice(10 * move.row, 10 * move.row + 10)
             estimate[row] = _moved_by_site(self.estimate[row], move.value)
-            by_move[values, of_move] = _by_site_move(self.estimate[row])
-            by_model[values, values] = _by_model(move.value)
-            move_by_model[of_move, source] = move.by_model
+            by_move[of_set, of_changes] = _by_site_move(self.estimate[row])
+            by_model[of_set, of_set] = _by_model(move.value)
+            move_by_model[of_changes, of_fitted_set] = move.by_model
         # Two uncertainties add up. One is the uncertainty of the site's changes. The other is the
         # uncertainty of the model that remains after the site's men have corrected it. For example,
         # these men correct an intercept that was wrong, so its old uncertainty does not remain.
         remaining = by_model + by_move @ move_by_model
         covariance = by_move @ _covariance([move.solution for move in moves]) @ by_move.T
         covariance += remaining @ self.covariance @ remaining.T
+        # A parameter that was not fitted has no uncertainty.
         covariance *= np.outer(self.free.ravel(), self.free.ravel())
         return replace(
             self,
@@ -603,6 +629,7 @@ class JointModel:
             covariance=covariance,
             taught=_taught(data),
             notes=tuple(notes),
+            # The site's men now set the level, so a prevalence that was stated before is void.
             prevalence=None,
             shift=0.0,
         )
@@ -632,6 +659,7 @@ class JointModel:
         """Return the model after ``shift`` was added to the log-odds of the regions and of the
         leak.
         """
+        # A parameter that was not fitted must stay 0, which the factor ``free`` ensures.
         estimate = self.estimate.copy()
         estimate[:, INTERCEPT] += shift * self.free[:, INTERCEPT]
         estimate[:, LEAK] += shift * self.free[:, LEAK]
@@ -652,61 +680,70 @@ class JointModel:
 
         Gradients are with respect to all 20 numbers of ``estimate``.
         """
-        judged = np.isfinite(data.belief)
-        row = with_readers.astype(int)
+        # The integral over a man's effect is a sum over nodes. ``_POINTS`` and ``_WEIGHT`` are the
+        # nodes of a standard normal effect and their weights, which sum to 1.
+        has_belief = np.isfinite(data.belief)
+        # 0 is the set of parameters for images alone, 1 the set with readers' scores.
+        set_of_region = with_readers.astype(int)
         # For a region without readers' scores the model uses the set of parameters for images
         # alone. This set needs no special case, because in it the weight of readers' scores is 0.
-        design = _by_row(_design_of_regions(data, self.centre), row)
-        effect = self.effect[row][:, None] * _POINTS
+        design = _by_row(_design_of_regions(data, self.centre), set_of_region)
+        effect = self.effect[set_of_region][:, None] * _POINTS
         odds = (design @ self.estimate.ravel())[:, None] + effect
         risk = expit(odds)
-        probability = np.where(judged, risk @ _WEIGHT, np.nan)
+        probability = np.where(has_belief, risk @ _WEIGHT, np.nan)
         # The risk at each value of the man's effect is expit(odds), so its derivative by the odds
         # is risk (1 - risk). The odds depend on the coefficients through the design, and on log tau
         # through the effect. The derivative of a logit is that of the probability, divided by
         # p (1 - p).
         by_odds = risk * (1 - risk) * _WEIGHT
         gradient = by_odds.sum(axis=1)[:, None] * design
-        gradient += _by_row(_effect_column((by_odds * effect).sum(axis=1)), row)
+        gradient += _by_row(_effect_column((by_odds * effect).sum(axis=1)), set_of_region)
         gradient /= (probability * (1 - probability))[:, None]
 
         # The probability that all regions of a man are free of cancer is a product over his
-        # regions. If none of them has a belief, the product is empty, which is 1.
-        belongs = _belongs(data.man, judged, data.men)
+        # regions, and also over the leak. If no region has a belief, the product over regions is 1.
+        belongs = _belongs(data.man, has_belief, data.men)
         log_free = belongs @ log_expit(-odds)
-        of_man = np.zeros(data.men, dtype=int)
-        of_man[data.man[with_readers]] = 1
-        leak_design = _by_row(_leak_columns(data, self.centre), of_man)
-        leak_effect = self.effect[of_man][:, None] * _POINTS
+        # The leak of a man with a region that has readers' scores is that of the set with scores.
+        set_of_man = np.zeros(data.men, dtype=int)
+        set_of_man[data.man[with_readers]] = 1
+        leak_design = _by_row(_leak_columns(data, self.centre), set_of_man)
+        leak_effect = self.effect[set_of_man][:, None] * _POINTS
         leak_risk = np.zeros_like(log_free)
         if self.has_leak:
             leak_odds = (leak_design @ self.estimate.ravel())[:, None] + leak_effect
             leak_risk = expit(leak_odds)
             log_free += log_expit(-leak_odds)
-        free = np.exp(log_free) * _WEIGHT
+        weighted_free = np.exp(log_free) * _WEIGHT
         leak = leak_risk @ _WEIGHT
-        total = 1 - free.sum(axis=1)
+        man_probability = 1 - weighted_free.sum(axis=1)
         # In exact arithmetic P(man), the probability that a man has cancer, is at least the largest
         # probability r_i of cancer in one of his regions. It is at most the sum of the r_i and of
         # the leak. Clipping ensures this in spite of rounding errors.
         at_least = np.zeros(data.men)
-        np.maximum.at(at_least, data.man[judged], probability[judged])
-        at_most = leak + belongs @ np.where(judged, probability, 0.0)
-        total = np.clip(total, np.maximum(at_least, leak), np.minimum(at_most, 1.0))
-        has_region = np.bincount(data.man[judged], minlength=data.men) > 0
-        total = np.where(has_region | self.has_leak, total, np.nan)
+        np.maximum.at(at_least, data.man[has_belief], probability[has_belief])
+        at_most = leak + belongs @ np.where(has_belief, probability, 0.0)
+        man_probability = np.clip(
+            man_probability, np.maximum(at_least, leak), np.minimum(at_most, 1.0)
+        )
+        # Of a man without a belief only the leak is known, if the model has one.
+        has_region = np.bincount(data.man[has_belief], minlength=data.men) > 0
+        man_probability = np.where(has_region | self.has_leak, man_probability, np.nan)
 
-        # P(man) is 1 - ``free``, and ``free`` is a product of factors 1 - expit(odds). So the
-        # derivative of P(man) by the odds of one factor is ``free`` times the risk of this factor.
-        total_by_odds = free[data.man] * risk
-        by_region = total_by_odds.sum(axis=1)[:, None] * design
-        by_region += _by_row(_effect_column((total_by_odds * effect).sum(axis=1)), row)
-        total_by_leak = free * leak_risk
-        of_total = belongs @ by_region + total_by_leak.sum(axis=1)[:, None] * leak_design
-        of_total += _by_row(_effect_column((total_by_leak * leak_effect).sum(axis=1)), of_man)
+        # At a node, P(man) is 1 minus a product of factors 1 - expit(odds), one for each region and
+        # for the leak. So its derivative by the odds of one factor is this product (in
+        # ``weighted_free``) times the risk of the factor.
+        man_by_odds = weighted_free[data.man] * risk
+        by_region = man_by_odds.sum(axis=1)[:, None] * design
+        by_region += _by_row(_effect_column((man_by_odds * effect).sum(axis=1)), set_of_region)
+        man_by_leak = weighted_free * leak_risk
+        man_gradient = belongs @ by_region + man_by_leak.sum(axis=1)[:, None] * leak_design
+        man_gradient += _by_row(_effect_column((man_by_leak * leak_effect).sum(axis=1)), set_of_man)
+        # A P(man) of 0, 1 or NaN has no gradient of its logit.
         with np.errstate(divide="ignore", invalid="ignore"):
-            of_total /= (total * (1 - total))[:, None]
-        return probability, gradient, total, of_total, leak
+            man_gradient /= (man_probability * (1 - man_probability))[:, None]
+        return probability, gradient, man_probability, man_gradient, leak
 
     def _range(self, value: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the range of each value, by Wald's method on the logit scale.
@@ -716,26 +753,30 @@ class JointModel:
         be too small, because with few men a sandwich covariance is too small, even more so if one
         man has many of the regions.
         """
+        # The variance of a logit is g' C g, with g its gradient and C the covariance. Rounding
+        # could make it negative, so it is cut off at 0 before the root is taken.
         variance = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient)
         degrees = max(self.taught.effective_men - 1, LEAST_DEGREES)
-        half = t_distribution.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(np.maximum(variance, 0.0))
-        odds = logit(value)
+        half_in_log_odds = t_distribution.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(
+            np.maximum(variance, 0.0)
+        )
+        log_odds = logit(value)
         # Rounding in logit and expit could put an end of the range on the wrong side of ``value``.
-        low = np.minimum(expit(odds - half), value)
-        high = np.maximum(expit(odds + half), value)
+        low = np.minimum(expit(log_odds - half_in_log_odds), value)
+        high = np.maximum(expit(log_odds + half_in_log_odds), value)
         return low, high
 
-    def _lacking(self, data: MenAndRegions, judged: np.ndarray) -> tuple[str, ...]:
+    def _lacking(self, data: MenAndRegions, has_belief: np.ndarray) -> tuple[str, ...]:
         """Return for each man a text on the facts that the model would use, but that he lacks."""
         regions = np.bincount(data.man, minlength=data.men)
-        unjudged = np.bincount(data.man[~judged], minlength=data.men)
+        without_belief = np.bincount(data.man[~has_belief], minlength=data.men)
         lacking = []
         for man in range(data.men):
             words = []
             if regions[man] == 0:
                 words.append("no region")
-            if unjudged[man] > 0:
-                words.append(f"{unjudged[man]} of {regions[man]} regions without a belief")
+            if without_belief[man] > 0:
+                words.append(f"{without_belief[man]} of {regions[man]} regions without a belief")
             if self.free[0, DENSITY] and np.isnan(data.density[man]):
                 words.append("PSA density unknown")
             if self.free[0, AGE] and np.isnan(data.age[man]):
@@ -749,56 +790,69 @@ class JointModel:
         The derivatives of the changes with respect to the parameters of the set are computed, too.
         ``row`` is the set's row of ``estimate``.
         """
-        theta = self.estimate[row]
-        free = np.array([True, True, self.has_leak, True])
-        problem = self._site_problem(data, row, theta, free)
-        solution = _maximised(problem, SITE_MEAN[free], SITE_SD[free] ** -2, SITE_MEAN[free])
-        value = np.array([0.0, 1.0, 0.0, 0.0])
-        value[free] = solution.value
-        # The fitted changes depend on the parameters of the model: d value = -H^-1 d(gradient). H
-        # is the Hessian and ``gradient`` the gradient of minus the log-posterior of the changes.
+        parameters = self.estimate[row]
+        # Of the changes a, c, l and d, the third is of the leak.
+        is_fitted = np.array([True, True, self.has_leak, True])
+        problem = self._site_problem(data, row, parameters, is_fitted)
+        prior_mean = SITE_MEAN[is_fitted]
+        prior_precision = SITE_SD[is_fitted] ** -2
+        solution = _maximised(problem, prior_mean, prior_precision, start=prior_mean)
+        # A change that is not fitted leaves the model as it is.
+        changes = np.array([0.0, 1.0, 0.0, 0.0])
+        changes[is_fitted] = solution.value
+        # The fitted changes depend on the parameters of the model: d(changes) = H^-1 d(gradient). H
+        # is the Hessian of minus the log-posterior of the changes. The gradient is that of their
+        # log-likelihood; its derivative by a parameter is computed by central differences.
         by_model = np.zeros((4, 10))
         for term in np.flatnonzero(self.free[row]):
-            ends = []
+            gradients = []
             for step in (_STEP, -_STEP):
-                moved_parameters = theta.copy()
+                moved_parameters = parameters.copy()
                 moved_parameters[term] += step
-                scores = self._site_problem(data, row, moved_parameters, free).scores(
-                    solution.value
-                )[1]
-                ends.append(scores.sum(axis=0))
-            change = (ends[0] - ends[1]) / (2 * _STEP)
-            by_model[free, term] = solution.inverse_hessian @ change
-        return _SiteMove(row, value, _with_unfitted(solution, free), by_model)
+                moved_problem = self._site_problem(data, row, moved_parameters, is_fitted)
+                _, gradients_of_men = moved_problem.scores(solution.value)
+                gradients.append(gradients_of_men.sum(axis=0))
+            gradient_by_term = (gradients[0] - gradients[1]) / (2 * _STEP)
+            by_model[is_fitted, term] = solution.inverse_hessian @ gradient_by_term
+        return _SiteMove(
+            row=row,
+            value=changes,
+            solution=_with_unfitted(solution, is_fitted),
+            by_model=by_model,
+        )
 
     def _site_problem(
-        self, data: MenAndRegions, row: int, theta: np.ndarray, free: np.ndarray
+        self, data: MenAndRegions, row: int, parameters: np.ndarray, is_fitted: np.ndarray
     ) -> _Likelihood:
         """Return the likelihood of a site's men as a function of four changes a, c, l and d.
 
-        The parameters ``theta`` of the set are held fixed. The log-odds of a region are multiplied
-        by c, and then a is added. a + l is added to the log-odds of the leak, and d to log tau
-        (:meth:`recalibrated`).
+        The ``parameters`` of the set are held fixed. The log-odds of a region are multiplied by c,
+        and then a is added. a + l is added to the log-odds of the leak, and d to log tau
+        (:meth:`recalibrated`). ``is_fitted`` says which of the four changes are fitted.
         """
-        has_belief = np.isfinite(data.belief)
+        # The set with readers' scores (1) is moved only by regions that have scores. The set for
+        # images alone (0) uses no scores.
+        is_used = np.isfinite(data.belief)
         if row == 1:
-            has_belief &= np.isfinite(data.readers)
+            is_used &= np.isfinite(data.readers)
         columns = _design_of_regions(data, self.centre)
         if row == 0:
             columns[:, READERS] = 0.0
+        # The columns are what a, c, l and d multiply. The column of d is 0, because d adds to the
+        # logarithm of the standard deviation of the men's effects.
         design = np.zeros((len(columns), 4))
         design[:, 0] = 1.0
-        design[:, 1] = columns @ theta
+        design[:, 1] = columns @ parameters
         leak_design = np.zeros((data.men, 4))
         leak_design[:, [0, 2]] = 1.0
-        leak_offset = _leak_columns(data, self.centre) @ theta
+        leak_offset = _leak_columns(data, self.centre) @ parameters
         return _Likelihood.of(
             data,
-            has_belief,
-            design[:, free],
-            leak_design[:, free] if self.has_leak else None,
-            leak_offset,
-            float(theta[EFFECT]),
+            use=is_used,
+            design=design[:, is_fitted],
+            leak_design=leak_design[:, is_fitted] if self.has_leak else None,
+            leak_offset=leak_offset,
+            log_effect=float(parameters[EFFECT]),
         )
 
 
@@ -838,7 +892,7 @@ def fit_joint(data: MenAndRegions) -> JointModel:
     >>> bool(new.low[1] <= new.probability[1] <= new.man[0])
     True
     """
-    return _fit_both_sets(data, None)
+    return _fit_both_sets(data, near=None)
 
 
 def weight_of_men(data: MenAndRegions, prevalence: float) -> np.ndarray:
@@ -875,15 +929,15 @@ def weight_of_men(data: MenAndRegions, prevalence: float) -> np.ndarray:
     """
     truth = data.histology_of_men()
     weight = np.zeros(data.men)
-    for value, share in ((1.0, prevalence), (0.0, 1 - prevalence)):
-        men = truth == value
-        if not men.any():
-            kind = "with" if value == 1 else "without"
+    for histology, share in ((1.0, prevalence), (0.0, 1 - prevalence)):
+        of_this_kind = truth == histology
+        if not of_this_kind.any():
+            kind = "with" if histology == 1 else "without"
             raise CadError(
                 f"no man of the training is known to be {kind} cancer: he cannot stand for others",
                 hint="shift by men of the place",
             )
-        weight[men] = share / men.sum()
+        weight[of_this_kind] = share / of_this_kind.sum()
     return weight
 
 
@@ -908,18 +962,20 @@ def contradiction(man: ArrayLike, prevalence: float) -> str:
     >>> contradiction([0.7, 0.8, 0.7, 0.8], 0.3)
     'mean probability of 4 men .75, of whom .3 were stated to have cancer'
     """
-    values = np.asarray(man, dtype=float)
-    values = values[np.isfinite(values)]
-    if len(values) < 2:
+    probabilities = np.asarray(man, dtype=float)
+    probabilities = probabilities[np.isfinite(probabilities)]
+    # The standard error needs two men.
+    if len(probabilities) < 2:
         return ""
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    mean = float(values.mean())
-    if abs(mean - prevalence) <= 3 * error:
+    standard_error = probabilities.std(ddof=1) / np.sqrt(len(probabilities))
+    mean_probability = float(probabilities.mean())
+    if abs(mean_probability - prevalence) <= 3 * standard_error:
         return ""
-    shares = [f"{share:.2g}".lstrip("0") for share in (mean, prevalence)]
+    # Shares are written like ".3", without the 0 before the point.
+    shares = [f"{share:.2g}".lstrip("0") for share in (mean_probability, prevalence)]
     return (
-        f"mean probability of {len(values)} men {shares[0]}, of whom {shares[1]} were stated to "
-        "have cancer"
+        f"mean probability of {len(probabilities)} men {shares[0]}, "
+        f"of whom {shares[1]} were stated to have cancer"
     )
 
 
@@ -945,23 +1001,26 @@ def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, J
     model : JointModel
         The model, fitted without the truth of these men.
     """
-    whole = fit_joint(data)
+    model_of_all = fit_joint(data)
     informative = _informative_men(data)
-    index = np.flatnonzero(informative)
-    blocks = len(index)
-    if len(index) > WHOLE:
-        index = np.random.default_rng(seed).permutation(index)
-        blocks = BLOCKS
-    for block in np.array_split(index, blocks):
+    informative_indices = np.flatnonzero(informative)
+    block_count = len(informative_indices)
+    # If there are many men, several are left out together, so that fewer models must be fitted.
+    if len(informative_indices) > WHOLE:
+        informative_indices = np.random.default_rng(seed).permutation(informative_indices)
+        block_count = BLOCKS
+    for block in np.array_split(informative_indices, block_count):
         is_out = np.zeros(data.men, dtype=bool)
         is_out[block] = True
         training = data.of_men(~is_out)
+        # A model is fitted only if a man who is left in has a region with a belief and a truth. The
+        # fit starts from the model of all men, to which its result is near.
         if np.isfinite(training.truth[np.isfinite(training.belief)]).any():
-            yield is_out, _fit_both_sets(training, whole)
+            yield is_out, _fit_both_sets(training, near=model_of_all)
         else:
             raise CadError("one man alone has histology: nobody else's can teach what he gets")
     if not informative.all():
-        yield ~informative, whole
+        yield ~informative, model_of_all
 
 
 def predict_left_out(data: MenAndRegions, seed: int = 0) -> JointPrediction:
@@ -999,16 +1058,16 @@ def predict_left_out(data: MenAndRegions, seed: int = 0) -> JointPrediction:
         for man, note in zip(np.flatnonzero(is_out), predicted.notes, strict=True):
             notes[man] = note
     return JointPrediction(
-        of_regions["probability"],
-        of_regions["low"],
-        of_regions["high"],
-        of_regions["probability_images"],
-        of_men["man"],
-        of_men["man_low"],
-        of_men["man_high"],
-        of_men["man_images"],
-        of_men["leak"],
-        tuple(notes),
+        probability=of_regions["probability"],
+        low=of_regions["low"],
+        high=of_regions["high"],
+        probability_images=of_regions["probability_images"],
+        man=of_men["man"],
+        man_low=of_men["man_low"],
+        man_high=of_men["man_high"],
+        man_images=of_men["man_images"],
+        leak=of_men["leak"],
+        notes=tuple(notes),
     )
 
 
@@ -1033,12 +1092,12 @@ def from_dict(content: dict[str, Any]) -> JointModel:
         centre = np.asarray(content["centre"], dtype=float)
         free = np.asarray(content["free"], dtype=bool)
         taught = Taught(
-            int(content["taught"]["men"]),
-            int(content["taught"]["regions"]),
-            int(content["taught"]["regions_with_readers"]),
-            float(content["taught"]["effective_men"]),
-            _or_nan(content["taught"]["prevalence_of_regions"]),
-            _or_nan(content["taught"]["prevalence_of_men"]),
+            men=int(content["taught"]["men"]),
+            regions=int(content["taught"]["regions"]),
+            regions_with_readers=int(content["taught"]["regions_with_readers"]),
+            effective_men=float(content["taught"]["effective_men"]),
+            prevalence_of_regions=_or_nan(content["taught"]["prevalence_of_regions"]),
+            prevalence_of_men=_or_nan(content["taught"]["prevalence_of_men"]),
         )
         notes = tuple(str(note) for note in content["notes"])
         prevalence = content["prevalence"]
@@ -1047,6 +1106,7 @@ def from_dict(content: dict[str, Any]) -> JointModel:
             prevalence = float(prevalence)
     except (KeyError, TypeError, ValueError) as error:
         raise CadError(f"no joint model: {type(error).__name__} {error}") from None
+
     terms = len(TERMS)
     shapes = {
         "estimate": (estimate, (2, terms)),
@@ -1059,16 +1119,24 @@ def from_dict(content: dict[str, Any]) -> JointModel:
             raise CadError(f"{name} of a joint model has shape {values.shape}, not {shape}")
         if not np.isfinite(values).all():
             raise CadError(f"{name} of a joint model holds values that are no numbers")
-    largest = max(float(np.abs(values).max()) for values in (estimate, centre))
-    if largest > _LARGEST_PARAMETER:
-        raise CadError(f"a joint model holds a parameter of {largest:.3g}, which no fit gives")
-    scale = max(1.0, float(np.abs(covariance).max()))
-    if scale > _LARGEST_PARAMETER**2:
-        raise CadError(f"a joint model holds a variance of {scale:.3g}, which no fit gives")
-    if not np.allclose(covariance, covariance.T, atol=1e-9 * scale):
+
+    largest_parameter = max(float(np.abs(values).max()) for values in (estimate, centre))
+    if largest_parameter > _LARGEST_PARAMETER:
+        raise CadError(
+            f"a joint model holds a parameter of {largest_parameter:.3g}, which no fit gives"
+        )
+    # A covariance that a fit computed may miss symmetry, or have negative eigenvalues, by rounding
+    # errors. They grow with the values, so the tolerance does, too.
+    largest_covariance = max(1.0, float(np.abs(covariance).max()))
+    if largest_covariance > _LARGEST_PARAMETER**2:
+        raise CadError(
+            f"a joint model holds a variance of {largest_covariance:.3g}, which no fit gives"
+        )
+    if not np.allclose(covariance, covariance.T, atol=1e-9 * largest_covariance):
         raise CadError("the covariance of a joint model is not symmetric")
-    if np.linalg.eigvalsh(covariance).min() < -1e-9 * scale:
+    if np.linalg.eigvalsh(covariance).min() < -1e-9 * largest_covariance:
         raise CadError("the covariance of a joint model has negative variances")
+
     if (estimate[~free] != 0).any():
         raise CadError("a joint model holds parameters that training told nothing of")
     if not free[0, [INTERCEPT, BELIEF, EFFECT]].all():
@@ -1076,11 +1144,21 @@ def from_dict(content: dict[str, Any]) -> JointModel:
     for share in (taught.prevalence_of_regions, taught.prevalence_of_men, prevalence):
         if share is not None and not np.isnan(share) and not 0 <= share <= 1:
             raise CadError(f"a prevalence of {share:g} of a joint model is outside 0 to 1")
+    # The conditions below begin with "not", so that NaN is refused as well.
     if not taught.effective_men > 0 or not np.isfinite(taught.effective_men):
         raise CadError(f"{taught.effective_men:g} effective men have taught no joint model")
     if not abs(shift) <= _LARGEST_PARAMETER:
         raise CadError(f"a joint model has a shift of {shift:.3g}, which no prevalence gives")
-    return JointModel(estimate, covariance, centre, free, taught, notes, prevalence, shift)
+    return JointModel(
+        estimate=estimate,
+        covariance=covariance,
+        centre=centre,
+        free=free,
+        taught=taught,
+        notes=notes,
+        prevalence=prevalence,
+        shift=shift,
+    )
 
 
 @dataclass(frozen=True)
@@ -1156,24 +1234,26 @@ class _Likelihood:
         if leak_design is None:
             leak_design = np.zeros((data.men, design.shape[1]))
         else:
-            malignant = np.bincount(data.man[data.truth == 1], minlength=data.men) > 0
+            has_malignant = np.bincount(data.man[data.truth == 1], minlength=data.men) > 0
             # If a region has no known truth and is not used in the fit, the man's cancer may be in
             # this region. His cancer then tells nothing about the leak.
-            unjudged = np.bincount(data.man[~use & np.isnan(data.truth)], minlength=data.men)
-            complete = unjudged == 0
-            free_men = complete & (data.truth_of_man == 0)
-            leaking_men = complete & (data.truth_of_man == 1) & ~malignant
-        man = data.man[use]
+            unknown_and_unused = np.bincount(
+                data.man[~use & np.isnan(data.truth)], minlength=data.men
+            )
+            all_places_counted = unknown_and_unused == 0
+            free_men = all_places_counted & (data.truth_of_man == 0)
+            leaking_men = all_places_counted & (data.truth_of_man == 1) & ~has_malignant
+        man_of_region = data.man[use]
         return _Likelihood(
-            design[use],
-            data.truth[use],
-            man,
-            _belongs(man, np.ones(len(man), dtype=bool), data.men),
-            leak_design,
-            leak_offset,
-            log_effect,
-            free_men,
-            leaking_men,
+            design=design[use],
+            truth=data.truth[use],
+            man=man_of_region,
+            belongs=_belongs(man_of_region, np.ones(len(man_of_region), dtype=bool), data.men),
+            leak_design=leak_design,
+            leak_offset=leak_offset,
+            log_effect=log_effect,
+            free_men=free_men,
+            leaking_men=leaking_men,
         )
 
     def scores(self, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -1182,6 +1262,9 @@ class _Likelihood:
         ``value`` has the p parameters at which both are computed.
         """
         nodes = self._at_nodes(value)
+        # The gradient of the logarithm of an integral is the mean of the gradients at the nodes,
+        # weighted by the posterior of the man's effect. The last parameter also scales the effect,
+        # which adds to its derivative.
         mean_slope = (nodes.posterior[self.man] * nodes.slope).sum(axis=1)
         gradient = self.belongs @ (mean_slope[:, None] * self.design)
         gradient += (nodes.posterior * nodes.leak_slope).sum(axis=1)[:, None] * self.leak_design
@@ -1197,13 +1280,15 @@ class _Likelihood:
         posterior distribution of the effects.
         """
         nodes = self._at_nodes(value)
-        size = self.design.shape[1]
-        # Gradient of each man's log-likelihood at each node (a value of his effect), shape (m, k,
+        parameters = self.design.shape[1]
+        # Gradient g of each man's log-likelihood at each node (a value of his effect), shape (m, k,
         # p).
         gradient = self._summed(nodes.slope, nodes.leak_slope, nodes.effect)
-        mean = np.einsum("mk,mkp->mp", nodes.posterior, gradient)
-        weighted = nodes.posterior[:, :, None] * gradient
-        spread = weighted.reshape(-1, size).T @ gradient.reshape(-1, size) - mean.T @ mean
+        mean_gradient = np.einsum("mk,mkp->mp", nodes.posterior, gradient)
+        weighted_gradient = nodes.posterior[:, :, None] * gradient
+        # The sum over men of the mean of g g', minus the sum of the products of the means.
+        mean_square = weighted_gradient.reshape(-1, parameters).T @ gradient.reshape(-1, parameters)
+        covariance_of_gradient = mean_square - mean_gradient.T @ mean_gradient
         # Terms with the second derivatives by the log-odds of each region and of each man's leak.
         hessian = _outer_sum(self.design, nodes.posterior[self.man] * nodes.curvature, nodes.effect)
         hessian += _outer_sum(
@@ -1218,13 +1303,15 @@ class _Likelihood:
             # A man who has cancer, but no region known to be malignant, has it in any of several
             # places: his regions of unknown truth, or outside his regions. One of these places must
             # have cancer, so they depend on each other, which adds this term.
-            places = np.isnan(self.truth)[:, None] * nodes.risk
-            tied = self._summed(places, nodes.leak_risk, nodes.effect)
-            odds = nodes.slope_per_risk
-            tie = np.where(self.leaking_men[:, None], odds * (1 + odds), 0.0)
-            weighted = (nodes.posterior * tie)[:, :, None] * tied
-            hessian += weighted.reshape(-1, size).T @ tied.reshape(-1, size)
-        return np.asarray(hessian - spread)
+            risk_of_unknown = np.isnan(self.truth)[:, None] * nodes.risk
+            summed_risk = self._summed(risk_of_unknown, nodes.leak_risk, nodes.effect)
+            odds_of_no_cancer = nodes.slope_per_risk
+            curvature_of_tie = np.where(
+                self.leaking_men[:, None], odds_of_no_cancer * (1 + odds_of_no_cancer), 0.0
+            )
+            weighted_risk = (nodes.posterior * curvature_of_tie)[:, :, None] * summed_risk
+            hessian += weighted_risk.reshape(-1, parameters).T @ summed_risk.reshape(-1, parameters)
+        return np.asarray(hessian - covariance_of_gradient)
 
     def _summed(self, slope: np.ndarray, leak_slope: np.ndarray, effect: np.ndarray) -> np.ndarray:
         """Return derivatives by the p parameters for each man at each node, shape (m, nodes, p).
@@ -1233,11 +1320,15 @@ class _Likelihood:
         the derivative by their log-odds (``slope``, ``leak_slope``) times the derivative of these
         log-odds by the parameters.
         """
-        size = self.design.shape[1]
+        parameters = self.design.shape[1]
         of_regions = slope[:, :, None] * self.design[:, None, :]
+        # The sparse matrix ``belongs`` multiplies arrays of two axes only, so the axes of nodes and
+        # parameters are made one for the sum over each man's regions, and then two again.
         total = self.belongs @ of_regions.reshape(len(slope), -1)
-        total = total.reshape(len(leak_slope), -1, size)
+        total = total.reshape(len(leak_slope), -1, parameters)
         total += leak_slope[:, :, None] * self.leak_design[:, None, :]
+        # The derivative of log-odds by the logarithm of the effect's standard deviation is the
+        # effect itself.
         total[:, :, -1] += effect * (self.belongs @ slope + leak_slope)
         return np.asarray(total)
 
@@ -1261,6 +1352,7 @@ class _Likelihood:
             Parameters of a set. The last one, plus ``log_effect``, is the logarithm of the standard
             deviation of the men's effects.
         """
+        # ``_POINTS`` are the nodes of a standard normal variable, and ``_WEIGHT`` their weights.
         effect = np.exp(self.log_effect + value[-1]) * _POINTS
         log_odds = (self.design @ value)[:, None] + effect
         risk = expit(log_odds)
@@ -1351,6 +1443,8 @@ def _outer_sum(design: np.ndarray, weight: np.ndarray, effect: np.ndarray) -> np
     z is the row of ``design`` with the node's ``effect`` added to its last column. Nodes are the
     points of the sum that replaces the integral over the men's effect.
     """
+    # With d the row of ``design`` and e the unit vector of the last column, z is d + effect e. So
+    # z z' is d d' + effect (d e' + e d') + effect^2 e e'.
     total = design.T @ (design * weight.sum(axis=1)[:, None])
     crossed = design.T @ (weight @ effect)
     total[:, -1] += crossed
@@ -1364,38 +1458,47 @@ def _maximised(
 ) -> _Mode:
     """Return the mode of the posterior.
 
-    The mode is found by Newton steps. A step after which the posterior would be lower is halved.
+    The mode is found by at most 100 Newton steps, which begin at ``start``. A step after which the
+    posterior would be lower is halved. ``mean`` and ``precision`` (1 / variance) are those of the
+    priors.
     """
 
     def loss(value: np.ndarray) -> tuple[float, np.ndarray]:
-        of_men, gradients = problem.scores(value)
-        away = value - mean
-        total = float(-of_men.sum() + (precision * away**2).sum() / 2)
-        return total, -gradients.sum(axis=0) + precision * away
+        """Return minus the log-posterior of parameters, up to a constant, and its gradient."""
+        log_likelihoods, gradients = problem.scores(value)
+        distance_from_prior = value - mean
+        minus_log_posterior = float(
+            -log_likelihoods.sum() + (precision * distance_from_prior**2).sum() / 2
+        )
+        return minus_log_posterior, -gradients.sum(axis=0) + precision * distance_from_prior
 
     value = start.copy()
-    current, gradient = loss(value)
+    current_loss, gradient = loss(value)
     for _ in range(100):
         hessian = _convex(problem.hessian(value) + np.diag(precision))
         step = np.linalg.solve(hessian, gradient)
         # Newton's first step may be so long that the quadratic approximation no longer holds, so no
-        # parameter changes by more than 2 in a step.
+        # parameter changes by more than 2 in a step. 1e-300 is there for a step of 0.
         step *= min(1.0, 2.0 / float(np.abs(step).max(initial=1e-300)))
-        length = 1.0
-        next_loss, near_gradient = loss(value - step)
-        while next_loss > current and length > 1e-8:
-            length /= 2
-            next_loss, near_gradient = loss(value - length * step)
-        if next_loss > current:
+        share_of_step = 1.0
+        next_loss, next_gradient = loss(value - step)
+        # Of a step that still fails at a hundred-millionth of its length, nothing can be gained.
+        while next_loss > current_loss and share_of_step > 1e-8:
+            share_of_step /= 2
+            next_loss, next_gradient = loss(value - share_of_step * step)
+        # At the mode itself, rounding errors let no step lower the loss, however short it is.
+        if next_loss > current_loss:
             break
-        value = value - length * step
-        gained = current - next_loss
-        current = next_loss
-        gradient = near_gradient
-        if gained <= 1e-13 * max(1.0, abs(current)):
+        value = value - share_of_step * step
+        decrease = current_loss - next_loss
+        current_loss = next_loss
+        gradient = next_gradient
+        # A decrease this small, relative to the loss, is a rounding error.
+        if decrease <= 1e-13 * max(1.0, abs(current_loss)):
             break
     inverse = np.linalg.inv(_convex(problem.hessian(value) + np.diag(precision)))
-    return _Mode(value, inverse, problem.scores(value)[1], precision)
+    _, gradients_of_men = problem.scores(value)
+    return _Mode(value=value, inverse_hessian=inverse, scores=gradients_of_men, precision=precision)
 
 
 def _convex(hessian: np.ndarray) -> np.ndarray:
@@ -1415,7 +1518,7 @@ def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
     The fit starts at the parameters of the model ``near``, or at the priors' means if ``near`` is
     None.
     """
-    judged = np.isfinite(data.belief)
+    has_belief = np.isfinite(data.belief)
     taught = _taught(data)
     if taught.regions == 0:
         raise CadError(
@@ -1423,46 +1526,70 @@ def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
             hint="without histology the probability is the belief, of what readers would say",
         )
     centre = np.array([_mean(data.density), _mean(data.age)])
-    scored = judged & np.isfinite(data.readers)
+    has_belief_and_readers = has_belief & np.isfinite(data.readers)
+
+    # Only parameters that the data can tell something about are fitted, in either set. For example,
+    # the weight of an unknown density needs men of known and men of unknown density.
     free = np.zeros((2, len(TERMS)), dtype=bool)
     free[:, [INTERCEPT, BELIEF, EFFECT]] = True
     free[:, READERS] = [False, True]
-    for known_of, term, unknown_term in (
+    for is_known, term, unknown_term in (
         (np.isfinite(data.density), DENSITY, NO_DENSITY),
         (np.isfinite(data.age), AGE, NO_AGE),
     ):
-        free[:, term] = known_of.any()
-        free[:, unknown_term] = known_of.any() and not known_of.all()
+        free[:, term] = is_known.any()
+        free[:, unknown_term] = is_known.any() and not is_known.all()
     free[:, LEAK] = np.isfinite(data.truth_of_man).any()
     free[:, LEAK_DENSITY] = free[:, LEAK] & free[:, DENSITY]
+
+    # Set 0 is for images alone, set 1 is with readers' scores.
     solutions = []
     estimate = np.zeros((2, len(TERMS)))
-    for row, usable in enumerate((judged, scored)):
-        if row == 1 and not np.isfinite(data.truth[scored]).any():
+    for row, usable in enumerate((has_belief, has_belief_and_readers)):
+        # Without a region that has scores and a truth, there is no set with readers' scores.
+        if row == 1 and not np.isfinite(data.truth[has_belief_and_readers]).any():
             free[1] = False
             continue
-        mean = PRIOR_MEAN.copy()
-        sd = PRIOR_SD.copy()
+        prior_mean = PRIOR_MEAN.copy()
+        prior_sd = PRIOR_SD.copy()
         if row == 1:
-            mean[[BELIEF, READERS]] = WITH_READERS_MEAN
-            sd[[BELIEF, READERS]] = WITH_READERS_SD
-        chosen = free[row]
+            prior_mean[[BELIEF, READERS]] = WITH_READERS_MEAN
+            prior_sd[[BELIEF, READERS]] = WITH_READERS_SD
+        is_fitted = free[row]
         columns = _design_of_regions(data, centre)
         columns[~usable, READERS] = 0.0
+        # Without a man whose truth is known beyond his regions, the model has no leak.
         leak_design = None
         if free[row, LEAK]:
-            leak_design = _leak_columns(data, centre)[:, chosen]
-        problem = _Likelihood.of(data, usable, columns[:, chosen], leak_design, np.zeros(data.men))
-        start = mean[chosen]
+            leak_design = _leak_columns(data, centre)[:, is_fitted]
+        problem = _Likelihood.of(
+            data,
+            use=usable,
+            design=columns[:, is_fitted],
+            leak_design=leak_design,
+            leak_offset=np.zeros(data.men),
+        )
+        # A parameter that ``near`` did not fit is 0 there, which is no start.
+        start = prior_mean[is_fitted]
         if near is not None and near.free[row].any():
-            start = np.where(near.free[row], near.estimate[row], mean)[chosen]
-        solution = _maximised(problem, mean[chosen], sd[chosen] ** -2, start)
-        estimate[row, chosen] = solution.value
-        solutions.append(_with_unfitted(solution, chosen))
+            start = np.where(near.free[row], near.estimate[row], prior_mean)[is_fitted]
+        prior_precision = prior_sd[is_fitted] ** -2
+        solution = _maximised(problem, prior_mean[is_fitted], prior_precision, start)
+        estimate[row, is_fitted] = solution.value
+        solutions.append(_with_unfitted(solution, is_fitted))
+
+    # If only the set for images was fitted, the other set's covariance stays 0.
     covariance = np.zeros((2 * len(TERMS), 2 * len(TERMS)))
-    size = len(TERMS) * len(solutions)
-    covariance[:size, :size] = _covariance(solutions)
-    return JointModel(estimate, covariance, centre, free, taught, _notes_on_training(data, taught))
+    computed = len(TERMS) * len(solutions)
+    covariance[:computed, :computed] = _covariance(solutions)
+    return JointModel(
+        estimate=estimate,
+        covariance=covariance,
+        centre=centre,
+        free=free,
+        taught=taught,
+        notes=_notes_on_training(data, taught),
+    )
 
 
 def _covariance(solutions: list[_Mode]) -> np.ndarray:
@@ -1473,6 +1600,8 @@ def _covariance(solutions: list[_Mode]) -> np.ndarray:
     precision of the priors is added to it, because priors count as observations. If the model is
     right, the expectation of the middle term is near the Hessian.
     """
+    # A man's influence is the change of the parameters that his data make: his gradient times the
+    # inverse Hessian. The sum of products of influences is the sandwich without the priors.
     influences = []
     for solution in solutions:
         influences.append(solution.scores @ solution.inverse_hessian)
@@ -1481,12 +1610,14 @@ def _covariance(solutions: list[_Mode]) -> np.ndarray:
     # The factor m / (m - 1) for m men corrects a bias that matters for few men, as in a sample
     # variance.
     covariance = influence.T @ influence * (men / max(men - 1, 1))
+    # Each solution has a prior of its own, which adds to the block of the solution's parameters.
     begin = 0
     for solution in solutions:
         end = begin + len(solution.value)
         inverse = solution.inverse_hessian
         covariance[begin:end, begin:end] += inverse @ np.diag(solution.precision) @ inverse
         begin = end
+    # Rounding errors are taken off, so that the covariance is symmetric.
     return np.asarray((covariance + covariance.T) / 2)
 
 
@@ -1500,7 +1631,7 @@ def _with_unfitted(solution: _Mode, free: np.ndarray) -> _Mode:
     scores[:, free] = solution.scores
     precision = np.zeros(len(free))
     precision[free] = solution.precision
-    return _Mode(value, inverse, scores, precision)
+    return _Mode(value=value, inverse_hessian=inverse, scores=scores, precision=precision)
 
 
 def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
@@ -1510,6 +1641,8 @@ def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
     the site, which :class:`_SiteMove` explains.
     """
     intercept, slope, leak, effect = move
+    # The slope multiplies the log-odds of regions, and so all parameters that are terms of these.
+    # The leak and the effect are not among them.
     moved = theta * slope
     moved[INTERCEPT] += intercept
     moved[LEAK] = theta[LEAK] + intercept + leak
@@ -1524,9 +1657,12 @@ def _by_site_move(theta: np.ndarray) -> np.ndarray:
     The changes a, c, l and d move a set of parameters to a site (:class:`_SiteMove`). ``theta`` has
     the parameters before they are moved.
     """
+    # The columns 0 to 3 are the derivatives by a, c, l and d.
     jacobian = np.zeros((len(theta), 4))
+    # c multiplies the parameters of regions, but not those of the leak and of the effect.
     jacobian[:, 1] = theta
     jacobian[[LEAK, LEAK_DENSITY, EFFECT], 1] = 0.0
+    # a is added to the intercept and to the leak, l only to the leak, and d to the log effect.
     jacobian[[INTERCEPT, LEAK], 0] = 1.0
     jacobian[LEAK, 2] = 1.0
     jacobian[EFFECT, 3] = 1.0
@@ -1541,7 +1677,9 @@ def _by_model(move: np.ndarray) -> np.ndarray:
     derivatives of the site's parameter i. ``move`` has the changes a, c, l and d of the site
     (:class:`_SiteMove`).
     """
-    diagonal = np.full(len(TERMS), move[1])
+    # The change c multiplies every parameter, except those of the leak and of the effect.
+    _, slope, _, _ = move
+    diagonal = np.full(len(TERMS), slope)
     diagonal[[LEAK, LEAK_DENSITY, EFFECT]] = 1.0
     return np.diag(diagonal)
 
@@ -1553,6 +1691,7 @@ def _design_of_regions(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
     """
     columns = np.zeros((len(data.belief), len(TERMS)))
     columns[:, INTERCEPT] = 1.0
+    # A missing belief or readers' mean becomes 0. Whoever needs the value leaves out such regions.
     columns[:, BELIEF] = np.nan_to_num(logit(np.clip(data.belief, CLIP, 1 - CLIP)))
     columns[:, READERS] = np.nan_to_num(data.readers)
     # An unknown density or age is replaced by the training's mean. A column that is 1 for such men
@@ -1611,25 +1750,25 @@ def _informative_men(data: MenAndRegions) -> np.ndarray:
     They are the men whose truth is known beyond their regions, and the men with a region that has
     both a belief and a known truth.
     """
-    taught = np.isfinite(data.truth) & np.isfinite(data.belief)
-    by_region = np.bincount(data.man[taught], minlength=data.men) > 0
+    teaches = np.isfinite(data.truth) & np.isfinite(data.belief)
+    by_region = np.bincount(data.man[teaches], minlength=data.men) > 0
     return np.asarray(by_region | np.isfinite(data.truth_of_man))
 
 
 def _taught(data: MenAndRegions) -> Taught:
     """Count the men and regions that the model learns from."""
     has_both = np.isfinite(data.truth) & np.isfinite(data.belief)
-    counts = np.bincount(data.man[has_both], minlength=data.men).astype(float)
+    regions_of_men = np.bincount(data.man[has_both], minlength=data.men).astype(float)
     # If a man has no region with both belief and truth, but his own truth is known, he counts as a
     # man with one region.
-    counts[(counts == 0) & np.isfinite(data.truth_of_man)] = 1.0
+    regions_of_men[(regions_of_men == 0) & np.isfinite(data.truth_of_man)] = 1.0
     return Taught(
-        int(_informative_men(data).sum()),
-        int(has_both.sum()),
-        int((has_both & np.isfinite(data.readers)).sum()),
-        effective_number(counts),
-        _mean(data.truth[has_both], np.nan),
-        _mean(data.histology_of_men(), np.nan),
+        men=int(_informative_men(data).sum()),
+        regions=int(has_both.sum()),
+        regions_with_readers=int((has_both & np.isfinite(data.readers)).sum()),
+        effective_men=effective_number(regions_of_men),
+        prevalence_of_regions=_mean(data.truth[has_both], nothing=np.nan),
+        prevalence_of_men=_mean(data.histology_of_men(), nothing=np.nan),
     )
 
 

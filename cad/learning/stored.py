@@ -23,7 +23,10 @@ COLUMNS = "d"
 """Letter that stands for the number of features, ``n_features_in_``."""
 SMALLEST = float(np.finfo(float).tiny)
 """Least value of a number that is used as a divisor."""
+# No feature table has more columns than this; a stored number above it is no number of columns.
 _MOST_COLUMNS = 1_000_000
+# Plain values are checked by recursion. A file with a value nested without end would exceed
+# Python's limit of recursion, so deeper values are refused.
 _MOST_DEEP = 20
 
 
@@ -120,7 +123,10 @@ def floats(*shape: int | str, low: float = -math.inf, high: float = math.inf) ->
         The declaration of an array of 64-bit floats. Without a shape it is that of one number,
         which may also be a whole number.
     """
-    return Numbers(shape, "f" if shape else "fiu", low, high, bits=64 if shape else 0)
+    # Compiled code reads only arrays, so a single number may be of any kind and size.
+    kind = "f" if shape else "fiu"
+    bits = 64 if shape else 0
+    return Numbers(shape, kind=kind, low=low, high=high, bits=bits)
 
 
 def whole(*shape: int | str, below: str = "", bits: int = 0) -> Numbers:
@@ -142,7 +148,7 @@ def whole(*shape: int | str, below: str = "", bits: int = 0) -> Numbers:
         The declaration of an array of whole numbers of at least 0; without a shape, of one such
         number.
     """
-    return Numbers(shape, "iu", 0.0, below=below, bits=bits)
+    return Numbers(shape, kind="iu", low=0.0, below=below, bits=bits)
 
 
 def words(*shape: int | str) -> Numbers:
@@ -151,7 +157,7 @@ def words(*shape: int | str) -> Numbers:
     ``shape`` has the length of each axis. A text, such as ``"n"``, stands for a length that is the
     same wherever the text stands.
     """
-    return Numbers(shape, "U")
+    return Numbers(shape, kind="U")
 
 
 def declared_by(cls: type) -> Declared | None:
@@ -165,13 +171,16 @@ def declared_by(cls: type) -> Declared | None:
     cls : type
         Class of an estimator.
     """
-    bases = [vars(base)["stored"] for base in reversed(cls.__mro__) if "stored" in vars(base)]
-    if not bases:
+    # From the most general base to the class itself, so that a class may redeclare an attribute.
+    declarations = [
+        vars(base)["stored"] for base in reversed(cls.__mro__) if "stored" in vars(base)
+    ]
+    if not declarations:
         return None
-    declared: dict[str, Numbers | Inside | Plain] = {}
-    for base in bases:
-        declared.update(base)
-    return declared
+    joined: dict[str, Numbers | Inside | Plain] = {}
+    for declaration in declarations:
+        joined.update(declaration)
+    return joined
 
 
 def check_declared(
@@ -203,49 +212,71 @@ def check_declared(
         Where an attribute differs from its declaration. The message names the class, the attribute,
         the stored value or shape, and the declared one.
     """
-    name = type(estimator).__name__
+    class_name = type(estimator).__name__
     attributes = vars(estimator)
-    needed = set()
-    for key, rule in declared.items():
+    needed_attributes = set()
+    for attribute, rule in declared.items():
         if isinstance(rule, Inside) or rule.needed:
-            needed.add(key)
-    allowed = {*declared, *parameters, "n_features_in_", "feature_names_in_"}
-    if missing := sorted((needed | parameters) - set(attributes)):
-        raise CadError(f"{name} lacks {', '.join(missing)}")
-    if strange := sorted(set(attributes) - allowed):
+            needed_attributes.add(attribute)
+    allowed_attributes = {*declared, *parameters, "n_features_in_", "feature_names_in_"}
+    missing = sorted((needed_attributes | parameters) - set(attributes))
+    if missing:
+        raise CadError(f"{class_name} lacks {', '.join(missing)}")
+    undeclared = sorted(set(attributes) - allowed_attributes)
+    if undeclared:
+        # A file may hold a name of any length, so the message has its beginning only.
         raise CadError(
-            f"{name} has the attribute {strange[0][:80]!r}, which its `stored` does not declare",
+            f"{class_name} has the attribute {undeclared[0][:80]!r}, "
+            "which its `stored` does not declare",
             hint="declare every attribute that fit sets (docs/extending.md)",
         )
+
+    # An estimator that does not store its number of columns takes those that it is given.
     columns = attributes.get("n_features_in_", width)
+    # ``isinstance`` would accept True, which Python counts as a whole number.
     if type(columns) is not int or not 0 < columns <= _MOST_COLUMNS:
-        raise CadError(f"{name}.n_features_in_ = {str(columns)[:80]}, must be a number of columns")
+        raise CadError(
+            f"{class_name}.n_features_in_ = {str(columns)[:80]}, must be a number of columns"
+        )
     if width is not None and columns != width:
-        raise CadError(f"{name} takes {columns} columns, and would be given {width}")
+        raise CadError(f"{class_name} takes {columns} columns, and would be given {width}")
+
+    # Lengths by their letters. The first shape that has a letter sets its length.
     lengths = {COLUMNS: columns}
-    for key in parameters - set(declared):
-        _check_plain(f"{name}.{key}", attributes[key], 0)
-    for key, rule in declared.items():
-        if key in attributes and isinstance(rule, Plain):
-            _check_plain(f"{name}.{key}", attributes[key], 0)
-        if key in attributes and isinstance(rule, Numbers):
-            _check_shape(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
+    for attribute in parameters - set(declared):
+        _check_plain(f"{class_name}.{attribute}", attributes[attribute], depth=0)
+    for attribute, rule in declared.items():
+        if attribute in attributes and isinstance(rule, Plain):
+            _check_plain(f"{class_name}.{attribute}", attributes[attribute], depth=0)
+        if attribute in attributes and isinstance(rule, Numbers):
+            _check_shape(
+                f"{class_name}.{attribute}", np.asarray(attributes[attribute]), rule, lengths
+            )
     # Values are checked only now, because a limit may be a length that is known after all shapes
     # were read.
-    for key, rule in declared.items():
-        if key in attributes and isinstance(rule, Numbers):
-            _check_range(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
+    for attribute, rule in declared.items():
+        if attribute in attributes and isinstance(rule, Numbers):
+            _check_range(
+                f"{class_name}.{attribute}", np.asarray(attributes[attribute]), rule, lengths
+            )
     return columns
 
 
 def _check_shape(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str, int]) -> None:
-    wide = rule.bits and array.dtype.itemsize * 8 != rule.bits
+    """Raise an error if an array's kind, number of bits or shape is not as declared.
+
+    ``lengths`` has the lengths by their letters. A letter of ``rule.shape`` that it does not yet
+    have is added, with the length that the array has.
+    """
+    # A rule of 0 bits allows any number of bits.
+    wrong_bits = rule.bits and array.dtype.itemsize * 8 != rule.bits
     # Compiled code can read arrays in the machine's own byte order only.
-    if array.dtype.kind not in rule.kind or wide or not array.dtype.isnative:
+    if array.dtype.kind not in rule.kind or wrong_bits or not array.dtype.isnative:
         raise CadError(f"{where} holds {array.dtype}, declared are {_kinds_in_words(rule)}")
     if array.ndim != len(rule.shape):
         raise CadError(f"{where} has shape {array.shape}, declared is {_shape(rule)}")
     for length, axis in zip(array.shape, rule.shape, strict=True):
+        # A letter gets its length from the first array whose shape contains it.
         expected = axis if isinstance(axis, int) else lengths.setdefault(axis, length)
         if length != expected:
             raise CadError(
@@ -278,10 +309,16 @@ def _check_range(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str
 
 
 def _check_plain(where: str, value: Any, depth: int) -> None:
+    """Raise an error unless a value is plain: nothing, a number, a text, or a nest of these.
+
+    ``where`` names the attribute in messages. ``depth`` is the number of lists and dictionaries
+    around the value.
+    """
     if depth > _MOST_DEEP:
         raise CadError(f"{where} is nested more than {_MOST_DEEP} deep")
     if value is None or isinstance(value, (bool, int, float, str, np.generic)):
         return
+    # An array of kind "O" may hold any object, so it is not plain.
     if isinstance(value, np.dtype) or (isinstance(value, np.ndarray) and value.dtype.kind != "O"):
         return
     if isinstance(value, dict):
@@ -296,12 +333,15 @@ def _check_plain(where: str, value: Any, depth: int) -> None:
 
 
 def _kinds_in_words(rule: Numbers) -> str:
+    """Return the declared kinds of numbers in words, such as ``floats of 64 bits``."""
+    # "u" has no words of its own, since "iu" would then name whole numbers twice.
     names = {"f": "floats", "i": "whole numbers", "u": "", "U": "texts", "b": "yes or no"}
     text = " or ".join(names[kind] for kind in rule.kind if names[kind])
     return f"{text} of {rule.bits} bits" if rule.bits else text
 
 
 def _shape(rule: Numbers) -> str:
+    """Return the declared shape as a message writes it, such as ``(n, d)``."""
     return f"({', '.join(map(str, rule.shape))})"
 
 
@@ -335,13 +375,14 @@ def check_trees(
     >>> check_trees(np.array([0]), np.array([1, 1, 2]), np.array([2, 1, 2]))
     """
     nodes = np.arange(len(left))
-    leaf = (left == nodes) & (right == nodes)
-    forward = (left > nodes) & (right > nodes)
-    if not (leaf | forward).all():
-        node = int(np.argmin(leaf | forward))
+    is_leaf = (left == nodes) & (right == nodes)
+    is_inner = (left > nodes) & (right > nodes)
+    if not (is_leaf | is_inner).all():
+        # The first node that is neither: ``argmin`` returns the place of the first False.
+        wrong_node = int(np.argmin(is_leaf | is_inner))
         raise CadError(
-            f"{name}: node {node} leads to {left[node]} and {right[node]}; children stand behind "
-            "their parent, and a leaf names itself"
+            f"{name}: node {wrong_node} leads to {left[wrong_node]} and {right[wrong_node]}; "
+            "children stand behind their parent, and a leaf names itself"
         )
     for values, node_kind in ((left, "left"), (right, "right"), (roots, "root")):
         if values.size and not 0 <= values.min() <= values.max() < len(nodes):

@@ -23,7 +23,7 @@ from cad.base.terms.modality import short_name
 
 # Some perfusion maps say how well a model fits the curve of each voxel. Of such a map one statistic
 # becomes a feature, by the role of the map; further statistics would tell no more.
-_OF_FIT = {"did_not_fit": ("mean",), "r2": ("median",), "residual": ("median",)}
+_STATISTICS_OF_FIT = {"did_not_fit": ("mean",), "r2": ("median",), "residual": ("median",)}
 _SIGNED_MAPS = ("wash_out", "bolus_arrival", "input_delay")
 
 
@@ -119,17 +119,22 @@ def columns_of(features: FeatureSettings) -> dict[str, Column]:
     >>> columns["adc_intensity_median"].unit
     '1e-6 mm2/s'
     """
-    columns = [*_REGION]
+    columns = [*_REGION_COLUMNS]
     for image in features.modalities:
-        columns += (
-            _columns_of_series(features) if image == "dce" else _columns_of_image(image, features)
-        )
+        if image == "dce":
+            columns += _columns_of_series(features)
+        else:
+            columns += _columns_of_image(image, features)
+
+    # The families of filters and of pyradiomics are not switched on by name: columns are made only
+    # for the filters and classes that the settings list.
+    measured_families = (*features.families, "filters", "radiomics")
     chosen = {}
     for column in columns:
-        is_measured = column.family in (*features.families, "filters", "radiomics")
-        counts = column.counts_voxels and not features.counting
-        excluded = any(fnmatchcase(column.name, pattern) for pattern in features.exclude)
-        if is_measured and not counts and not excluded:
+        is_measured = column.family in measured_families
+        is_unwanted_size = column.counts_voxels and not features.counting
+        is_excluded = any(fnmatchcase(column.name, pattern) for pattern in features.exclude)
+        if is_measured and not is_unwanted_size and not is_excluded:
             chosen[column.name] = column
     return chosen
 
@@ -147,8 +152,10 @@ def columns_stated(settings: Mapping[str, Any]) -> dict[str, Column]:
     dict of str to Column
         By name; empty when ``features`` is not valid, as settings of an earlier version may be.
     """
+    # Without the section, every setting of the features has its default value.
+    section = settings.get("features") or {}
     with suppress(ValidationError):
-        return columns_of(FeatureSettings.model_validate(settings.get("features") or {}))
+        return columns_of(FeatureSettings.model_validate(section))
     return {}
 
 
@@ -221,10 +228,13 @@ def filter_name(chosen: FilterSettings) -> str:
     'log3mm'
     """
     if chosen.kind == "wavelet":
+        bands = (chosen.bands or "").lower()
         turned = "_turned" if chosen.rotations else ""
-        return f"wavelet_{chosen.wavelet}_{(chosen.bands or '').lower()}_{chosen.level}{turned}"
-    width = chosen.support_mm if chosen.kind == "mean" else chosen.sigma_mm
-    return f"{chosen.kind}{width:g}mm" + ("_3d" if chosen.dimension == "3D" else "")
+        return f"wavelet_{chosen.wavelet}_{bands}_{chosen.level}{turned}"
+    # Only the mean filter has a support. Every other filter is as wide as its sigma.
+    width_mm = chosen.support_mm if chosen.kind == "mean" else chosen.sigma_mm
+    dimension = "_3d" if chosen.dimension == "3D" else ""
+    return f"{chosen.kind}{width_mm:g}mm{dimension}"
 
 
 def snake(name: str) -> str:
@@ -237,7 +247,10 @@ def snake(name: str) -> str:
     >>> snake("GrayLevelNonUniformity")
     'gray_level_non_uniformity'
     """
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    # A word begins at a capital after a small letter or a digit. It also begins at the last of
+    # several capitals, if a small letter follows it.
+    word_begins = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
+    return re.sub(word_begins, "_", name).lower()
 
 
 def radiomics_channel(name: str) -> str:
@@ -248,75 +261,91 @@ def radiomics_channel(name: str) -> str:
     name : str
         Class as the setting ``features.radiomics`` names it.
     """
-    return {"total_energy": "firstorder", "mcc": "glcm"}.get(name, name)
+    # The settings have these two single features as classes. In pyradiomics they belong to a class
+    # of another name, which stands in the column.
+    class_of_feature = {"total_energy": "firstorder", "mcc": "glcm"}
+    return class_of_feature.get(name, name)
 
 
 @cache
 def _image_columns(image: str, family: str) -> tuple[Column, ...]:
     """Return the columns of one family of features of one image."""
     whole = terms.IMAGES[image]
-    short = short_name(image)
+    image_title = short_name(image)
     if family == "intensity":
+        # By default T2 values are z-scores, which lie on both sides of zero.
         return _statistic_columns(image, family, family, whole, signed=image == "t2w")
     if family == "gradient":
         columns: list[Column] = []
         for name, operator in terms.GRADIENTS.items():
-            columns += _statistic_columns(image, family, name, _of(whole, operator, short))
+            gradient = _of(whole, operator, image_title)
+            columns += _statistic_columns(image, family, name, gradient)
         return tuple(columns)
-    words = terms.FAMILIES[family]
-    channel = _of(whole, words.channel, short)
+    family_terms = terms.FAMILIES[family]
+    channel = _of(whole, family_terms.channel, image_title)
     columns = []
-    for name, statistic in words.statistics.items():
+    for name, statistic in family_terms.statistics.items():
         columns.append(_feature_column(image, family, family, name, statistic, channel))
     return tuple(columns)
 
 
 def _columns_of_image(image: str, features: FeatureSettings) -> list[Column]:
+    """Return all columns of one image that is not a series, in the order of the table."""
     whole = terms.IMAGES[image]
-    short = short_name(image)
     columns: list[Column] = []
     for family in ("intensity", "histogram", "gradient"):
         columns += _image_columns(image, family)
-    for filtered, filters in features.filters.items():
-        if filtered == image:
+    for filtered_image, filters in features.filters.items():
+        if filtered_image == image:
             for chosen in filters:
-                channel = _of(whole, terms.FILTERS[chosen.kind], short)
-                columns += _statistic_columns(image, "filters", filter_name(chosen), channel)
+                response = _of(whole, terms.FILTERS[chosen.kind], short_name(image))
+                columns += _statistic_columns(image, "filters", filter_name(chosen), response)
     for family in terms.FAMILIES:
-        if family != "histogram":
+        if family != "histogram":  # its columns stand further to the front
             columns += _image_columns(image, family)
-    for name in features.radiomics:
-        columns += _radiomics_columns(image, name)
+    for class_name in features.radiomics:
+        columns += _radiomics_columns(image, class_name)
     return columns
 
 
 @cache
-def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
+def _radiomics_columns(image: str, class_name: str) -> tuple[Column, ...]:
+    """Return the columns of one image for a class of pyradiomics, as the settings name it."""
     whole = terms.IMAGES[image]
-    short = short_name(image)
-    channel, names = terms.RADIOMICS[name]
-    units = {"shape": terms.SHAPE_UNITS, "total_energy": {"TotalEnergy": f"({whole.unit})^2 mm3"}}
-    words = _of(whole, channel, short) if name != "shape" else channel
+    channel, feature_names = terms.RADIOMICS[class_name]
+    # Units of the features whose unit is not that of their class.
+    units_by_class = {
+        "shape": terms.SHAPE_UNITS,
+        "total_energy": {"TotalEnergy": f"({whole.unit})^2 mm3"},
+    }
+    units = units_by_class.get(class_name, {})
+    # A region's shape does not depend on the image's values, so neither do the words for it.
+    described = channel if class_name == "shape" else _of(whole, channel, short_name(image))
     columns = []
-    for feature in names:
-        unit = units.get(name, {}).get(feature, channel.unit)
-        statistic = terms.Statistic(f"pyradiomics' {feature}")
-        columns.append(
-            _feature_column(
-                image, "radiomics", radiomics_channel(name), snake(feature), statistic, words, unit
-            )
+    for feature_name in feature_names:
+        column = _feature_column(
+            image,
+            family="radiomics",
+            channel=radiomics_channel(class_name),
+            name=snake(feature_name),
+            statistic=terms.Statistic(f"pyradiomics' {feature_name}"),
+            words=described,
+            unit=units.get(feature_name, channel.unit),
         )
+        columns.append(column)
     return tuple(columns)
 
 
 def _columns_of_series(features: FeatureSettings) -> list[Column]:
+    """Return all columns of the dynamic series: those of its perfusion maps, then of its images."""
     # The empty name stands for maps of the signal's enhancement. They need no perfusion model and
     # are always made.
     models = ("", *features.perfusion.models)
     columns: list[Column] = []
     for name, perfusion_map in terms.MAPS.items():
-        fitted = name != "input_delay" or features.perfusion.delay == "voxel"
-        if perfusion_map.model in models and fitted:
+        # The delay of the arterial input is a map only if it is fitted in every voxel.
+        is_fitted = name != "input_delay" or features.perfusion.delay == "voxel"
+        if perfusion_map.model in models and is_fitted:
             columns += _map_columns(name)
     for name in features.dce_images:
         columns += _series_image_columns(name)
@@ -334,15 +363,17 @@ def _series_image_columns(name: str) -> tuple[Column, ...]:
         columns += _statistic_columns("dce", "intensity", name, whole)
     else:
         whole = terms.MAPS[name]  # _map_columns() makes the columns of the map's values
-    for operator, words in terms.GRADIENTS.items():
-        channel = _of(whole, words, whole.title)
+    for operator, gradient in terms.GRADIENTS.items():
+        channel = _of(whole, gradient, whole.title)
         columns += _statistic_columns("dce", "gradient", f"{name}_{operator}", channel)
-    for family, words_of_family in terms.FAMILIES.items():
-        channel = _of(whole, words_of_family.channel, whole.title)
-        for key, statistic in words_of_family.statistics.items():
-            columns.append(
-                _feature_column("dce", family, f"{name}_{family}", key, statistic, channel)
+    for family, family_terms in terms.FAMILIES.items():
+        channel = _of(whole, family_terms.channel, whole.title)
+        channel_name = f"{name}_{family}"
+        for statistic_name, statistic in family_terms.statistics.items():
+            column = _feature_column(
+                "dce", family, channel_name, statistic_name, statistic, channel
             )
+            columns.append(column)
     return tuple(columns)
 
 
@@ -351,7 +382,8 @@ def _map_columns(name: str) -> tuple[Column, ...]:
     """Return the columns of the feature table that are measured on the perfusion map ``name``."""
     perfusion_map = terms.MAPS[name]
     channel = map_channel(name)
-    statistics = _OF_FIT.get(perfusion_map.role, tuple(terms.STATISTICS))
+    # A map that does not describe the fit is a map of a parameter, and has all statistics.
+    statistics = _STATISTICS_OF_FIT.get(perfusion_map.role, tuple(terms.STATISTICS))
     signed = name in _SIGNED_MAPS
     columns = _statistic_columns(
         "dce", map_family(perfusion_map), channel, perfusion_map, signed=signed
@@ -378,33 +410,46 @@ def map_channel(name: str) -> str:
     return name if map_family(terms.MAPS[name]) == "kinetic" else f"semi_{name}"
 
 
-def _of(whole: terms.Channel, channel: terms.Channel, short: str) -> terms.Channel:
+def _of(whole: terms.Channel, channel: terms.Channel, image_title: str) -> terms.Channel:
     """Return ``channel``, a way to measure any image, as a channel of the image ``whole``.
 
     The definition and the unit of ``whole`` stand before those of ``channel``. The title begins
-    with ``short``, a short name of the image.
+    with ``image_title``, a short name of the image.
     """
     # A channel with the unit "1", such as a histogram of grey levels, has no unit in any image. Any
     # other channel's unit is added to the unit of the image.
     unit = channel.unit if channel.unit == "1" else whole.unit + channel.unit
     definition = f"{whole.definition}, {channel.definition}"
-    title = f"{short} {channel.title}"
-    return terms.Channel(definition, unit, channel.source, title, channel.words, channel.group)
+    return terms.Channel(
+        definition=definition,
+        unit=unit,
+        source=channel.source,
+        title=f"{image_title} {channel.title}",
+        words=channel.words,
+        group=channel.group,
+    )
 
 
 def _statistic_columns(
     image: str, family: str, name: str, channel: terms.Channel, *, signed: bool = False
 ) -> tuple[Column, ...]:
+    """Return a column for each statistic of single values, taken of one channel of an image.
+
+    ``name`` names the channel in the columns. ``signed`` tells whether the channel has values on
+    both sides of zero.
+    """
     columns = []
-    for key, statistic in terms.STATISTICS.items():
-        # A signed map has values on both sides of zero, and its mean may be 0. A statistic that is
-        # divided by the mean is therefore not a feature of such a map.
-        if signed and key in terms.RATIOS:
+    for statistic_name, statistic in terms.STATISTICS.items():
+        # The mean of a signed channel may be 0. A statistic that is divided by the mean is
+        # therefore not a feature of such a channel.
+        if signed and statistic_name in terms.RATIOS:
             continue
+        # A statistic of power 0, such as a skewness, is a pure number in every image.
         unit = channel.unit if statistic.power else "1"
         if statistic.power > 1 and unit != "1":
             unit = f"({unit})^{statistic.power}"
-        columns.append(_feature_column(image, family, name, key, statistic, channel, unit))
+        column = _feature_column(image, family, name, statistic_name, statistic, channel, unit)
+        columns.append(column)
     return tuple(columns)
 
 
@@ -417,10 +462,17 @@ def _feature_column(
     words: terms.Channel,
     unit: str = "1",
 ) -> Column:
-    short = short_name(image)
-    level = (f"{short} level",) if family == "intensity" and name in terms.LEVELS else ()
-    group = words.group if words.group == short else f"{short} {words.group}"
-    counting = (*terms.COUNTING["every"], *terms.COUNTING.get(family, ()))
+    """Return the column of one statistic of one channel of an image.
+
+    ``channel`` and ``name`` name the channel and the statistic in the column. ``words`` describes
+    the channel.
+    """
+    image_title = short_name(image)
+    level_groups: tuple[str, ...] = ()
+    if family == "intensity" and name in terms.LEVELS:
+        level_groups = (f"{image_title} level",)
+    # Statistics that depend on the region's size: some in every family, others in this one.
+    counting_names = (*terms.COUNTING["every"], *terms.COUNTING.get(family, ()))
     return Column(
         image=image,
         family=family,
@@ -433,16 +485,20 @@ def _feature_column(
         title=words.title,
         words=words.words,
         label=terms.STATISTICS.get(name, statistic).label or name.replace("_", " "),
-        groups=(short, *level, group),
-        counts_voxels=family != "radiomics" and name in counting,
+        groups=(image_title, *level_groups, f"{image_title} {words.group}"),
+        counts_voxels=name in counting_names,
     )
 
 
 def _columns_of_region(
     channel: str, title: str, words: str, table: dict[str, list[str]]
 ) -> list[Column]:
+    """Return the columns of a region as drawn, which belong to no image.
+
+    ``table`` has definition, unit and IBSI tag of each feature by its name.
+    """
     columns = []
-    for name, (definition, unit, tag) in table.items():
+    for name, (definition, unit, ibsi_tag) in table.items():
         column = Column(
             image="",
             family=channel,
@@ -450,8 +506,8 @@ def _columns_of_region(
             statistic=name,
             definition=definition,
             unit=unit,
-            source="IBSI" if tag else "",
-            ibsi=tag,
+            source="IBSI" if ibsi_tag else "",
+            ibsi=ibsi_tag,
             title=title,
             words=words,
             label=name.replace("_", " "),
@@ -461,7 +517,7 @@ def _columns_of_region(
     return columns
 
 
-_REGION = (
+_REGION_COLUMNS = (
     *_columns_of_region("size", "Size", "how large the region was drawn", terms.SIZE),
     *_columns_of_region(
         "position", "Position", "where in the gland the region lies", terms.POSITION

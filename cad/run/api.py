@@ -210,15 +210,19 @@ def consensus(
     truth = np.full(len(grades), np.nan)
     if histology is not None:
         truth = _truth("histology", histology, len(grades), isup_min)
-    owner = np.arange(len(grades)) if patients is None else _patients(patients, len(grades))
-    names = list(getattr(scores, "columns", ()))
-    if not names:
-        names = [f"reader {number}" for number in range(1, score_table.shape[1] + 1)]
-    learned = consensus_rule(rule).fit(grades, truth)
-    belief = learned.predict(grades)
-    notes = agreement_notes(reader_agreement(grades, [str(name) for name in names], owner))
-    if learned.note:
-        notes.insert(0, learned.note)
+    if patients is None:
+        patient_of_region = np.arange(len(grades))
+    else:
+        patient_of_region = _patients(patients, len(grades))
+    readers = [str(name) for name in getattr(scores, "columns", ())]
+    if not readers:  # ``scores`` is an array, whose columns have no names
+        readers = [f"reader {number}" for number in range(1, score_table.shape[1] + 1)]
+    fitted_rule = consensus_rule(rule).fit(grades, truth)
+    belief = fitted_rule.predict(grades)
+    notes = agreement_notes(reader_agreement(grades, readers, patient_of_region))
+    # The note says that the rule could not be used, and what took its place.
+    if fitted_rule.note:
+        notes.insert(0, fitted_rule.note)
     return replace(belief, y=np.where(np.isnan(truth), belief.p, truth), notes=tuple(notes))
 
 
@@ -251,10 +255,13 @@ def default_learner() -> ProbabilisticEnsemble:
 def _as_floats(name: str, values: ArrayLike) -> np.ndarray:
     """Return values as floats; texts, dates and, among scores, True and False raise an error."""
     raw = np.asarray(values)
-    kinds = {type(v) for v in raw.ravel()} if raw.dtype.kind in "Ob" else set()
-    if name in ("scores", "readers") and kinds & {bool, np.bool_}:
+    types_of_items: set[type] = set()
+    if raw.dtype.kind in "Ob":  # objects of any type, or truth values
+        types_of_items = {type(item) for item in raw.ravel()}
+    if name in ("scores", "readers") and types_of_items & {bool, np.bool_}:
         raise CadError(f"{name} holds True or False, not numbers")
-    if raw.dtype.kind in "USM" or any(issubclass(kind, str) for kind in kinds):
+    # U, S and M are texts, bytes and dates. NumPy would turn a text such as "3" into a number.
+    if raw.dtype.kind in "USM" or any(issubclass(kind, str) for kind in types_of_items):
         raise CadError(f"{name} holds texts, not numbers", hint="read the column as numbers")
     try:
         return raw.astype(float)
@@ -263,20 +270,26 @@ def _as_floats(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def _truth(name: str, values: ArrayLike, n: int, isup_min: int | None = None) -> np.ndarray:
-    """Return histology as 1, 0 or NaN, shape (n,)."""
-    truth = _as_floats(name, values)
-    if truth.shape != (n,):
-        raise CadError(f"{name} has shape {truth.shape}, must be ({n},): one value a region")
-    highest = 1 if isup_min is None else 5
-    off = truth[~np.isnan(truth) & ~np.isin(truth, np.arange(highest + 1))]
-    if len(off):
+    """Return histology as 1, 0 or NaN, shape (n,).
+
+    ``values`` are ISUP grades from 0 to 5 if ``isup_min`` is given, and else 1, 0 or NaN already.
+    """
+    truth_or_grade = _as_floats(name, values)
+    if truth_or_grade.shape != (n,):
         raise CadError(
-            f"{name} holds {off[0]:g}, must be 0 to {highest}, or NaN where it is not known",
+            f"{name} has shape {truth_or_grade.shape}, must be ({n},): one value a region"
+        )
+    highest = 1 if isup_min is None else 5
+    is_allowed = np.isnan(truth_or_grade) | np.isin(truth_or_grade, np.arange(highest + 1))
+    if not is_allowed.all():
+        wrong = truth_or_grade[~is_allowed][0]
+        raise CadError(
+            f"{name} holds {wrong:g}, must be 0 to {highest}, or NaN where it is not known",
             hint="grades need isup_min, the lowest that counts as malignant (in cad.consensus)",
         )
     if isup_min is None:
-        return truth
-    return np.where(np.isnan(truth), np.nan, truth >= isup_min)
+        return truth_or_grade
+    return np.where(np.isnan(truth_or_grade), np.nan, truth_or_grade >= isup_min)
 
 
 @dataclass(frozen=True, repr=False)
@@ -361,8 +374,8 @@ class Validation:
             f"Validation: {predicted} of {len(self.probability)} regions predicted in "
             f"{len(self.folds.folds)} folds"
         ]
-        validated = self.comparison[self.comparison["learner"] == "learner"]
-        for against, rows in validated.groupby("against", sort=False):
+        rows_of_learner = self.comparison[self.comparison["learner"] == "learner"]
+        for against, rows in rows_of_learner.groupby("against", sort=False):
             values = []
             for row in rows.itertuples():
                 measure = MEASURES[row.measure]
@@ -459,63 +472,86 @@ def validate(
         X, patients = _split_off(X, patients)
     check_columns(getattr(X, "columns", ()))
     p = _as_floats("y", y)
-    owner = _patients(patients, len(p))
+    patient_of_region = _patients(patients, len(p))
     truth_values = np.full(len(p), np.nan) if truth is None else _truth("truth", truth, len(p))
-    believed = _believed(readers, p, truth_values)
-    left_out = owner if folds is None else deal_patients(owner, folds, seed)
-    made = out_of_fold(
-        learner, X, p, groups=left_out, patients=owner, eta=eta, relabel=relabel, n_jobs=jobs
+    belief_of_readers = _belief_of_readers(readers, p, truth_values)
+    left_out_together = patient_of_region
+    if folds is not None:
+        left_out_together = deal_patients(patient_of_region, folds, seed)
+    predicted = out_of_fold(
+        learner,
+        X,
+        p,
+        groups=left_out_together,
+        patients=patient_of_region,
+        eta=eta,
+        relabel=relabel,
+        n_jobs=jobs,
     )
-    beside: Rivals = compare_with_rivals(
+    compared: Rivals = compare_with_rivals(
         "learner",
-        made.probability,
+        predicted.probability,
         rivals or {},
         X,
         p,
-        left_out,
+        left_out_together,
         eta=eta,
-        patients=owner,
-        target=believed,
+        patients=patient_of_region,
+        target=belief_of_readers,
         truth=None if truth is None else truth_values,
         relabel=relabel,
-        centred=made.centred,
+        centred=predicted.centred,
         of_histology=histology_rivals,
         n_jobs=jobs,
     )
-    keys = pd.DataFrame({"participant_id": owner, "roi_id": np.arange(len(p)).astype(str)})
-    frame = keys.assign(
-        probability=made.probability,
-        decision_value=made.decision,
-        centred=made.centred,
-        truth=truth_values,
-        p=believed,
+
+    notes = broken_promises(
+        patient_of_region, belief_of_readers, truth_values, readers, compared.table
     )
-    notes = broken_promises(owner, believed, truth_values, readers, beside.table)
     disagreement = None
     if eta is not None and readers is not None and readers.shape[1] > 1:
-        disagreement = measure_disagreement(learner, X, p, eta, patients=owner, seed=seed)
+        disagreement = measure_disagreement(
+            learner, X, p, eta, patients=patient_of_region, seed=seed
+        )
     if disagreement is not None:
         notes.append(disagreement.sentence())
     notes += drawn_notes(learner, int(np.isfinite(p).sum()))
     if readers is not None:
         names = [str(name) for name in readers.columns]
         grades = readers.to_numpy(float)
-        notes += agreement_notes(reader_agreement(grades, names, owner))
+        notes += agreement_notes(reader_agreement(grades, names, patient_of_region))
 
+    keys = pd.DataFrame(
+        {"participant_id": patient_of_region, "roi_id": np.arange(len(p)).astype(str)}
+    )
+    regions = keys.assign(
+        probability=predicted.probability,
+        decision_value=predicted.decision,
+        centred=predicted.centred,
+        truth=truth_values,
+        p=belief_of_readers,
+    )
+    # The measures take time, and are computed only when somebody asks for them.
     summarised = partial(
         summarise,
-        frame,
-        reader_scores=_long(keys, readers),
-        folds=made,
+        regions,
+        reader_scores=_one_row_per_score(keys, readers),
+        folds=predicted,
         validation=MeasuredValidation(disagreement=disagreement),
     )
+    features = X
+    if not isinstance(X, pd.DataFrame):  # the columns of an array get names
+        features = pd.DataFrame(np.asarray(X)).add_prefix("column_")
+    spread = np.full(len(p), np.nan)
+    if eta is not None:
+        spread = np.broadcast_to(eta, len(p)).astype(float)
     validated = Validated(
-        X=X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X)).add_prefix("column_"),
+        X=features,
         y=p,
-        eta=np.full(len(p), np.nan) if eta is None else np.broadcast_to(eta, len(p)).astype(float),
-        believed=believed,
+        eta=spread,
+        believed=belief_of_readers,
         truth=truth_values,
-        patients=owner.tolist(),
+        patients=patient_of_region.tolist(),
         readers=readers,
         learner=_class_of(learner),
         n_folds=folds,
@@ -523,14 +559,20 @@ def validate(
         notes=notes,
     )
     return Validation(
-        made.probability, beside.table, beside.sentence, made, notes, summarised, validated
+        probability=predicted.probability,
+        comparison=compared.table,
+        sentence=compared.sentence,
+        folds=predicted,
+        notes=notes,
+        summarised=summarised,
+        validated=validated,
     )
 
 
 def _class_of(learner: Any) -> str:
     """Return the name of a learner's class; for a pipeline, the name of its last step's class."""
-    last = learner[-1] if hasattr(learner, "steps") else learner
-    return type(last).__name__
+    last_step = learner[-1] if hasattr(learner, "steps") else learner
+    return type(last_step).__name__
 
 
 def _pandas(table: Any) -> Any:
@@ -556,48 +598,53 @@ def _split_off(X: Any, name: str) -> tuple[pd.DataFrame, pd.Series]:
 def _patients(patients: ArrayLike, n: int) -> np.ndarray:
     """Return the patients' names, shape (n,); a region without a patient raises an error."""
     # A list is used, because numpy would turn NaN among names into the text 'nan'.
-    owner = pd.Series(list(patients), dtype=object)  # type: ignore[arg-type]
-    nobody = owner.isna() | (owner.astype(str).str.strip() == "")
-    if nobody.any():
+    names = pd.Series(list(patients), dtype=object)  # type: ignore[arg-type]
+    has_no_name = names.isna() | (names.astype(str).str.strip() == "")
+    if has_no_name.any():
+        row = int(has_no_name.to_numpy().argmax())  # the first one that is True
         raise CadError(
-            f"patients[{int(nobody.to_numpy().argmax())}] is {owner[nobody].iloc[0]!r}: regions "
-            "without a patient cannot be kept together",
+            f"patients[{row}] is {names[has_no_name].iloc[0]!r}: regions without a patient cannot "
+            "be kept together",
             hint="name the patient, or leave the region out",
         )
-    if len(owner) != n:
-        raise CadError(f"patients has {len(owner)} rows, y has {n}")
-    return np.asarray(owner.astype(str).to_numpy())
+    if len(names) != n:
+        raise CadError(f"patients has {len(names)} rows, y has {n}")
+    return np.asarray(names.astype(str).to_numpy())
 
 
-def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def _belief_of_readers(
+    readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray
+) -> np.ndarray:
     """Return the belief of readers with which predictions are compared, shape (n,).
 
     With readers it is their mean, weighted by their agreement. Without readers it is the label
     ``p`` of each region, and NaN where the label comes from histology.
     """
     if readers is None:
-        with_truth = ~np.isnan(truth)
+        has_truth = ~np.isnan(truth)
         # If the labels equal histology wherever histology is known, they come from histology and
         # not from readers.
-        from_histology = with_truth.any() and bool((p[with_truth] == truth[with_truth]).all())
-        return np.where(with_truth & from_histology, np.nan, p)
+        from_histology = has_truth.any() and bool((p[has_truth] == truth[has_truth]).all())
+        return np.where(has_truth & from_histology, np.nan, p)
     if len(readers) != len(p):
         raise CadError(f"readers has {len(readers)} rows, X and y have {len(p)}")
     grades = _as_floats("readers", readers.to_numpy())
-    off = grades[(grades < 0) | (grades > 1)]
-    if off.size:
-        message = f"readers holds {off[0]:g}, must be probabilities in [0, 1]"
+    outside = grades[(grades < 0) | (grades > 1)]
+    if outside.size:
+        message = f"readers holds {outside[0]:g}, must be probabilities in [0, 1]"
         raise CadError(message, hint="a 5-point score s is (s - 1) / 4; cad.consensus reads scores")
     return AgreementReaders().fit(grades, truth).predict(grades).p
 
 
-def _long(keys: pd.DataFrame, readers: pd.DataFrame | None) -> pd.DataFrame | None:
+def _one_row_per_score(keys: pd.DataFrame, readers: pd.DataFrame | None) -> pd.DataFrame | None:
     """Return a table with one row per score, from a table with one column per reader."""
     if readers is None:
         return None
-    wide = pd.concat([keys, readers.set_axis(keys.index)], axis=1)
-    long = wide.melt(id_vars=list(keys), var_name="reader_id", value_name="probability")
-    return long.dropna(subset="probability").reset_index(drop=True)
+    one_row_per_region = pd.concat([keys, readers.set_axis(keys.index)], axis=1)
+    scores = one_row_per_region.melt(
+        id_vars=list(keys), var_name="reader_id", value_name="probability"
+    )
+    return scores.dropna(subset="probability").reset_index(drop=True)
 
 
 def save_model(

@@ -114,7 +114,8 @@ def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions
     with _locked_run_folder(out, "run", options):
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
-        if finished := unchanged(loaded, measured):
+        finished = unchanged(loaded, measured)
+        if finished is not None:
             return finished
         begin(loaded, measured)
         aggregated = aggregate(loaded, extract(loaded, measured))
@@ -165,8 +166,9 @@ def train_model(
         sweep_run(validation, Names(patient))
     with _locked_run_folder(validation, "train", options):
         loaded = load(settings, root, validation, options, "train", without=without)
-        bundle = load_bundle(find("models", extends)) if extends is not None else None
-        if bundle is not None:
+        bundle = None
+        if extends is not None:
+            bundle = load_bundle(find("models", extends))
             # The tables alone tell whether the training rows of the earlier model can be added. So
             # this is checked before the images are measured for hours.
             check_extension(loaded, bundle, loaded.cohort.rois)
@@ -215,10 +217,11 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     """
     require_kind(out, MODEL)
     bundle = load_bundle(find("models", model))
-    before = out.with_name(out.name + ".before")
-    with _locked_run_folder(before, "predict", options):
-        loaded = _loaded_for_bundle(bundle, root, before, options)
-        return recalibrate(bundle, loaded, _score_with_model(bundle, loaded)[-1], out)
+    run_before = out.with_name(out.name + ".before")
+    with _locked_run_folder(run_before, "predict", options):
+        loaded = _loaded_for_bundle(bundle, root, run_before, options)
+        _, _, _, judged = _score_with_model(bundle, loaded)
+        return recalibrate(bundle, loaded, judged, out)
 
 
 def predict_cohort(
@@ -292,10 +295,11 @@ def predict_cohort(
             "outlines": outlines,
             "transductive": transductive,
         }
-        loaded = load(settings, root, out, options, "predict", request)
+        loaded = load(settings, root, out, options, "predict", basis=request)
         loaded = replace(loaded, cohort=with_readings(loaded.cohort, readings))
         measured = measure(loaded)
-        if finished := unchanged(loaded, measured):
+        finished = unchanged(loaded, measured)
+        if finished is not None:
             return finished
         # The maps of an earlier prediction are deleted even if no map is wanted now. Otherwise maps
         # of another model would stay on the page.
@@ -415,7 +419,8 @@ def compare_pipelines(
         read_settings(PipelineSettings, find("pipelines", name, ".yaml")) for name in pipelines
     ]
     names = [pipeline.name for pipeline in settings]
-    if len(set(names)) < max(len(names), 2):
+    names_differ = len(set(names)) == len(names)
+    if len(names) < 2 or not names_differ:
         raise CadError(f"two or more pipelines of different names are compared: {names}")
     if len({pipeline.validate_.scheme for pipeline in settings}) > 1:
         raise CadError("pipelines are compared on the same folds: validate.scheme differs")
@@ -424,12 +429,16 @@ def compare_pipelines(
         for pipeline in settings:
             # Pipelines with the same settings of images and features measure the same. The first of
             # these pipelines measures, and the others reuse its study files.
-            measuring = []
+            names_of_same_measuring = []
             for other in settings:
                 if settings_key(other) == settings_key(pipeline):
-                    measuring.append(other.name)
+                    names_of_same_measuring.append(other.name)
             runs[pipeline.name] = _validated_pipeline(
-                pipeline, root, out / pipeline.name, options, out / measuring[0]
+                pipeline,
+                root,
+                out / pipeline.name,
+                options,
+                measured_in=out / names_of_same_measuring[0],
             )
         return compare_validated(runs, RunFolder(out))
 
@@ -491,6 +500,7 @@ def suggest_next(
     bundle = load_bundle(find("models", model))
     with _locked_run_folder(out, "predict", options):
         loaded = _loaded_for_bundle(bundle, root, out, options)
+        # This is asked first, because to measure and score a cohort may take hours.
         if nothing_to_read(loaded):
             return pd.DataFrame(), loaded.failures
         measured, extracted, aggregated, judged = _score_with_model(bundle, loaded)
@@ -541,11 +551,11 @@ def watch_cohort(
     rows = watched(run, root, models, CHAMPION, night)
     failed = []
     for number, shadow in enumerate(shadows):
-        aside = scratch / str(number)
+        run_of_shadow = scratch / str(number)
         try:
-            borrow(RunFolder(run), RunFolder(aside))
-            _scored_cohort(shadow, root, aside, options)
-            rows += watched(aside, root, [shadow], SHADOW, night)
+            borrow(RunFolder(run), RunFolder(run_of_shadow))
+            _scored_cohort(shadow, root, run_of_shadow, options)
+            rows += watched(run_of_shadow, root, [shadow], SHADOW, night)
         except CadError as error:
             failed.append(f"{shadow}: {error}")
         except Exception as error:  # an error of one shadow must not lose other models' rows
@@ -600,21 +610,23 @@ def watch_night(
         night = day_of(read_record(RunFolder(run)))
         rows, failed = watch_cohort(models, shadows, root, run, scratch, night, options)
         path = place / f"{night}-{run.resolve().name}.json"
-        rows = new_men(rows, path)
-        write_rows(path, rows)
-    return rows, failed
+        rows_of_new_men = new_men(rows, path)
+        write_rows(path, rows_of_new_men)
+    return rows_of_new_men, failed
 
 
 def _scored_cohort(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:
     """Score a cohort with one model and write the run folder; return scores and measures."""
     bundle = load_bundle(find("models", model))
     with _locked_run_folder(out, "predict", options):
-        return _score_with_model(bundle, _loaded_for_bundle(bundle, root, out, options))[-1]
+        loaded = _loaded_for_bundle(bundle, root, out, options)
+        _, _, _, judged = _score_with_model(bundle, loaded)
+        return judged
 
 
 def _loaded_for_bundle(bundle: Bundle, root: Path, out: Path, options: ExecutionOptions) -> Loaded:
     request: JsonObject = {"models": basis([bundle])}
-    return load(shared_settings([bundle]), root, out, options, "predict", request)
+    return load(shared_settings([bundle]), root, out, options, "predict", basis=request)
 
 
 def _score_with_model(
@@ -642,9 +654,9 @@ def _predicted(
     try:
         predicted = predict(loaded, extracted, aggregated, bundles, measured.failures, transductive)
     except NoRegionScored as error:
-        nothing = NothingScored(error.problem, hint=error.hint)
-        nothing.emitted = emit_nothing(loaded, measured, error.regions)
-        raise nothing from error
+        nothing_scored = NothingScored(error.problem, hint=error.hint)
+        nothing_scored.emitted = emit_nothing(loaded, measured, error.regions)
+        raise nothing_scored from error
     return extracted, aggregated, predicted
 
 

@@ -748,7 +748,7 @@ def test_every_stated_limit_is_held_before_a_byte_is_read(tmp_path: Path):
 WITHOUT_A_NUMBER = {
     "cad.dicom.archive.web.WebArchive._arriving",
     "cad.dicom.archive.web.WebArchive._datasets",
-    "cad.hospital.node.instance._picked",
+    "cad.hospital.node.instance._wanted_elements",
     "cad.mri.imaging.frames.dataset_of",
     "cad.mri.imaging.headers._unpacked_voxels",
     "cad.mri.imaging.pixels.PixelReader._stored",

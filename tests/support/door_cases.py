@@ -593,7 +593,7 @@ CASES: dict[str, Case] = {
         (
             "cad.hospital.node.inbox.Inbox.copied",
             "cad.hospital.node.instance._opened",
-            "cad.hospital.node.instance._picked",
+            "cad.hospital.node.instance._wanted_elements",
             "cad.hospital.node.instance.deflated_head",
             "cad.hospital.node.instance.digest_of",
             "cad.hospital.node.instance._plain_dataset",

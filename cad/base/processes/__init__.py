@@ -82,26 +82,33 @@ class Child:
     """
 
     def __init__(self, module: str, needs: str = "", *, quiet: bool = False) -> None:
-        self.connection, theirs = Pipe()
-        # Nothing is ever written to the pipe ``life``: the child ends itself when the pipe closes,
-        # and it closes when this process ends.
-        life, self._life = os.pipe()
-        self._status, status = os.pipe()
+        self.connection, childs_end = Pipe()
+        # Nothing is ever written to this pipe: the child ends itself when the pipe closes, and it
+        # closes when this process ends.
+        life_end, self._life = os.pipe()
+        # The fork server writes the child's exit code to this pipe.
+        self._status, status_end = os.pipe()
         try:
-            errors = [] if quiet or _silent.is_set() or sys.stderr is None else [2]
-            self.pid = _fork(f"{module} {needs}", [theirs.fileno(), life, status, *errors])
+            # The child gets a handle of this process's standard error (2), if its errors are shown.
+            is_silent = quiet or _silent.is_set() or sys.stderr is None
+            error_handle = [] if is_silent else [2]
+            handles = [childs_end.fileno(), life_end, status_end, *error_handle]
+            self.pid = _fork(f"{module} {needs}", handles)
         except BaseException:
             for handle in (self._life, self._status):
                 os.close(handle)
             self.connection.close()
             raise
         finally:
-            os.close(life)
-            os.close(status)
-            theirs.close()
-        self._code: int | None = None
+            # The child has copies of these ends; here they are no longer needed.
+            os.close(life_end)
+            os.close(status_end)
+            childs_end.close()
+        self._code: int | None = None  # exit code, once it is known
+        # By the handle or, without one, by the command line :meth:`end` recognises the child.
         self._handle = _handle_of(self.pid)
         self._line = _command_line(self.pid)
+        # The child works in the same folder, with the same paths of modules and environment.
         with suppress(BrokenPipeError):  # the child has died already; wait() will report it
             self.connection.send((sys.path, os.getcwd(), {**os.environ, **_ONE_THREAD}))
 
@@ -151,14 +158,18 @@ def _handle_of(pid: int) -> int:
 
 @door("own", "process")
 def _command_line(pid: int) -> bytes:
+    """Return the command line of a process; empty where the system does not tell it."""
     with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as line:
         return line.read()
     return b""
 
 
 def _server() -> socket.socket:
+    """Return the socket to this process's fork server, which is started when needed."""
     if os.getpid() not in _servers:
         ours, theirs = _pair()
+        # The server loads modules from where this process does. An empty entry is the present
+        # folder, which may hold files of anybody.
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with theirs:
             # The arguments are fixed and contain no text from a user.
@@ -175,6 +186,7 @@ def _server() -> socket.socket:
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
+    """Return this process's end and the fork server's end of a new connection."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(300.0)  # a generous limit, because the server may be loading libraries
     return ours, theirs
@@ -182,6 +194,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 
 @atexit.register
 def _end_server() -> None:
+    """End the fork server that this process has started, if there is one."""
     pid, server = _servers.pop(os.getpid(), (0, None))
     if server:
         server.close()
@@ -216,33 +229,38 @@ def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
         Whether joblib can fork from the copy. It cannot where ``loops`` is False, where TMPDIR is
         full, or where the name of TMPDIR is too long for a socket.
     """
+    # A process that has a fork server already keeps it.
     if not hasattr(os, "fork") or threading.active_count() > threads or os.getpid() in _servers:
         return False
     ours, theirs = _pair()
     # If memory or processes run out, nothing is raised: a later call tries again.
     with suppress(OSError), theirs:
-        _servers[os.getpid()] = _copy([theirs.fileno()], serve_forks, theirs.fileno()), ours
+        pid = _copy([theirs.fileno()], serve_forks, theirs.fileno())
+        _servers[os.getpid()] = pid, ours
         return loops and _share_with_loops()
     return False
 
 
 def _share_with_loops() -> bool:
+    """Make a copy of this process the fork server of ``multiprocessing``; return True."""
     # multiprocessing starts its resource tracker by spawnv_passfds, too. The tracker is started
     # here, before that function is replaced below, so that it does not become a copy of this
     # process.
     resource_tracker.ensure_running()
 
     def start(path: Any, args: Any, passfds: Sequence[int]) -> int:
+        """Start the fork server as a copy of this process; return its process number."""
         if len(passfds) != 2:  # another version of Python whose fork server takes other arguments
-            return usual(path, args, passfds)
+            return original_start(path, args, passfds)
+        # The empty list says that no module is loaded in advance: the copy has them already.
         return _copy(passfds, forkserver.main, *passfds, [])
 
-    usual = util.spawnv_passfds
+    original_start = util.spawnv_passfds
     util.spawnv_passfds = start
     try:
         forkserver.ensure_running()
     finally:
-        util.spawnv_passfds = usual
+        util.spawnv_passfds = original_start
     return True
 
 
@@ -256,15 +274,15 @@ def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object
             stream.flush()  # otherwise the copy would print the same text again
     # The copy ignores interrupts (Ctrl-C) for good; the parent gets them and ends the copy.
     pid = -1
-    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    previous_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         # Python warns about a fork of a process with several threads. The other threads here belong
         # to libraries that can be forked.
         with warnings.catch_warnings(action="ignore"):
             pid = os.fork()
     finally:
-        if pid:
-            signal.signal(signal.SIGINT, heard)
+        if pid:  # in the parent, also if the fork failed
+            signal.signal(signal.SIGINT, previous_handler)
     if pid:
         return pid
     try:
@@ -273,8 +291,9 @@ def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object
         # Libraries that were loaded before the environment variables of _ONE_THREAD were set do not
         # heed the variables.
         threadpool_limits(1)
-        for low, high in pairwise(sorted([2, *handles, os.sysconf("SC_OPEN_MAX")])):
-            os.closerange(low + 1, high)
+        # All handles are closed but the three standard ones and the given ones.
+        for below, above in pairwise(sorted([2, *handles, os.sysconf("SC_OPEN_MAX")])):
+            os.closerange(below + 1, above)
         run(*arguments)
     finally:
         os._exit(0)
@@ -287,10 +306,11 @@ def _fork(order: str, handles: list[int]) -> int:
             server = _server()
             try:
                 socket.send_fds(server, [order.encode()], handles)
-                if number := server.recv(16):
+                number = server.recv(16)
+                if number:  # an ended server sends nothing
                     return int(number)
             except OSError:
-                pass
+                pass  # the server is ended below, and another one is tried
             # This is an interrupt, such as Ctrl-C, before the child's number was received. The
             # server is ended, so that this number is not received later as that of another child.
             except BaseException:
@@ -312,23 +332,29 @@ def serve_forks(number: int) -> None:
     """
     # Ctrl-C is for the parent, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    nothing = os.open(os.devnull, os.O_RDWR)
+    null_device = os.open(os.devnull, os.O_RDWR)
     for handle in range(3):  # output of libraries must not mix with the results
-        os.dup2(nothing, handle)
+        os.dup2(null_device, handle)
     collect_rarely()
-    orders = socket.socket(fileno=number)
-    statuses = dict[int, int]()
+    order_socket = socket.socket(fileno=number)
+    status_handles = dict[int, int]()
 
     def tell(*_: object) -> None:
+        """Send the exit code of each child that has ended to the parent process."""
+        # One signal may stand for several children; an error says that there are no children left.
         with suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                with suppress(BrokenPipeError), open(statuses.pop(ended[0]), "w") as status:
-                    status.write(str(os.waitstatus_to_exitcode(ended[1])))
+            while True:
+                ended_pid, wait_status = os.waitpid(-1, os.WNOHANG)
+                if not ended_pid:  # the other children still run
+                    return
+                with suppress(BrokenPipeError), open(status_handles.pop(ended_pid), "w") as status:
+                    status.write(str(os.waitstatus_to_exitcode(wait_status)))
 
     signal.signal(signal.SIGCHLD, tell)
     while True:
-        order, handles, *_ = socket.recv_fds(orders, 1024, 4)
-        if not order:
+        # An order is at most 1024 bytes long, and comes with three or four handles.
+        order, handles, *_ = socket.recv_fds(order_socket, 1024, 4)
+        if not order:  # the parent has ended
             return
         module, _, needs = order.decode().partition(" ")
         for name in (module, *needs.split()):
@@ -337,34 +363,39 @@ def serve_forks(number: int) -> None:
         # After this call the garbage collector of the child ignores all present objects, so that
         # their memory stays shared between server and child.
         gc.freeze()
+        # The child may end at once. ``tell`` must not run before the child's handle is stored.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         try:
             pid = os.fork()
         except OSError:
-            return
+            return  # without memory for a process the server ends; the parent may start another
         if not pid:
             _run_child(module, handles)
-        statuses[pid] = handles[2]
-        orders.send(str(pid).encode())
-        for number in (*handles[:2], *handles[3:]):
-            os.close(number)
+        # The handles are the connection, the pipe ``life``, the status and perhaps standard error.
+        status_handles[pid] = handles[2]
+        order_socket.send(str(pid).encode())
+        for childs_handle in (*handles[:2], *handles[3:]):
+            os.close(childs_handle)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
 
 def _run_child(module: str, handles: list[int]) -> NoReturn:
     """Run as a child process: call the module's ``serve`` with the pipe to the parent process."""
-    code = 1
+    exit_code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-        theirs, life, _, *errors = handles
-        os.dup2(life, 0)
-        os.dup2(errors[0] if errors else 1, 2)
-        os.closerange(3, theirs)  # closes the pipes of other children, which were inherited
-        os.closerange(theirs + 1, os.sysconf("SC_OPEN_MAX"))
+        connection_handle, life_handle, _, *error_handle = handles
+        # ``life`` becomes standard input. Errors go to the parent's standard error, or else, like
+        # all output, nowhere.
+        os.dup2(life_handle, 0)
+        os.dup2(error_handle[0] if error_handle else 1, 2)
+        # All other handles are closed: they are pipes of other children, which were inherited.
+        os.closerange(3, connection_handle)
+        os.closerange(connection_handle + 1, os.sysconf("SC_OPEN_MAX"))
         # The fork server of a restricted process can read other processes; its children cannot.
         hide_processes()
-        connection: Connection[Any, Any] = Connection(theirs)
+        connection: Connection[Any, Any] = Connection(connection_handle)
         try:
             sys.path[:], folder, environment = connection.recv()
         except EOFError:  # the parent was killed before it could say anything
@@ -374,14 +405,15 @@ def _run_child(module: str, handles: list[int]) -> NoReturn:
         os.environ.update(environment)
         threading.Thread(target=_end_with_parent, daemon=True).start()
         import_module(module).serve(connection)
-        code = 0
+        exit_code = 0
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(code)  # skips the exit functions of the server
+        os._exit(exit_code)  # skips the exit functions of the server
 
 
 def _end_with_parent() -> None:
+    """Wait for the end of the parent process, and end this process then."""
     os.read(0, 1)  # nobody writes to this pipe, so the call returns when the parent ends
     os._exit(1)  # the process ends at once, so that nothing is written after the parent's end
 
@@ -401,6 +433,7 @@ def use_one_thread() -> None:
     This also holds in child processes. A number of threads that the user has set in the environment
     is kept in this process.
     """
+    # Of two values for a variable that of ``os.environ`` comes last, and wins.
     os.environ.update(_ONE_THREAD | os.environ)
 
 
@@ -416,10 +449,10 @@ def limit_memory(gigabytes: float) -> None:
     import resource  # does not exist on Windows, where no study is measured
 
     ceiling = int(gigabytes * 1e9)
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    if hard != resource.RLIM_INFINITY:
-        ceiling = min(ceiling, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
+    hard_limit = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if hard_limit != resource.RLIM_INFINITY:
+        ceiling = min(ceiling, hard_limit)
+    resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard_limit))
 
 
 def collect_rarely() -> None:

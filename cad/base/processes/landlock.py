@@ -101,8 +101,10 @@ def version() -> int:
     """Return the version of the kernel's Landlock; 0 where Landlock is missing or switched off."""
     if not sys.platform.startswith("linux"):
         return 0
+    # The call that creates a ruleset returns the version instead, if this flag is set.
     with suppress(OSError):
-        return max(_call(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION)), 0)
+        flags = ctypes.c_uint32(_ASK_VERSION)
+        return max(_call(_CREATE, None, ctypes.c_size_t(0), flags), 0)
     return 0
 
 
@@ -167,7 +169,7 @@ def hide_processes() -> None:
     rules = [(path, handled) for path in _OUTSIDE_PROC]
     for name in _OF_PROC:
         path = Path("/proc", name)
-        with suppress(OSError):
+        with suppress(OSError):  # not every machine has all of these files
             _HELD.append(os.open(path, os.O_PATH | os.O_CLOEXEC))
         rules.append((path, _READ))
     _restrict(handled, rules)
@@ -175,16 +177,17 @@ def hide_processes() -> None:
 
 def _everything(level: int) -> int:
     """Return all rights to files that a version of Landlock has."""
-    return _ALL[min(level, 3)] | (_DEVICES if level >= 5 else 0)
+    rights_to_devices = _DEVICES if level >= 5 else 0
+    return _ALL[min(level, 3)] | rights_to_devices
 
 
 def _rules(
     everything: int, read: Iterable[Path], write: Iterable[Path]
 ) -> Iterator[tuple[Path, int]]:
     """Yield each path that stays open, with the rights below it."""
-    look = (_EXECUTE | _READ | _LIST) & everything
+    read_rights = (_EXECUTE | _READ | _LIST) & everything
     for path in (*_program_paths(), *map(Path, read)):
-        yield path, look
+        yield path, read_rights
     # A Python process that is started from here finds the package by listing the folder that
     # contains the package. Therefore it may list this folder.
     yield Path(__file__).resolve().parents[3], _LIST
@@ -221,7 +224,7 @@ def _program_paths() -> list[Path]:
     folders = {Path(path) for path in sysconfig.get_paths().values()}
     folders |= {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     folders |= {Path(path) for path in site.getsitepackages()}
-    folders.add(Path(__file__).resolve().parents[2])
+    folders.add(Path(__file__).resolve().parents[2])  # the package cad
     of_etc = [Path("/etc", name) for name in _OF_ETC]
     return [*map(Path, _SYSTEM), *of_etc, *sorted(folders)]
 
@@ -237,6 +240,7 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
     except OSError:
         return
     try:
+        # The kernel refuses rights to a file that only folders can have, such as to list it.
         if not path.is_dir():
             rights &= _OF_FILES
         rule = _Below(rights, handle)
@@ -253,6 +257,7 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
 
 @door("own", "process")
 def _call(number: int, *arguments: object) -> int:
+    """Make a system call by its number; raise an OSError if it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     result = int(libc.syscall(ctypes.c_long(number), *arguments))
     if result < 0:

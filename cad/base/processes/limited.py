@@ -21,7 +21,10 @@ from cad.base.processes.landlock import confine
 
 Returned = TypeVar("Returned")
 
+# Seconds in which a child must have started and loaded its libraries.
 _START_SECONDS = 300.0
+# Largest number of characters of an error's text.
+_MESSAGE = 300
 # "limited" is True in a child with limits. Its own calls of call_limited start no further child.
 _state = {"limited": False}
 
@@ -79,6 +82,7 @@ def call_limited(
     process = Child(__name__, f"{function.__module__} {needs}".strip(), quiet=True)
     try:
         process.connection.send((function, arguments, seconds, gigabytes, folders))
+        # The limit by the clock, with time for the libraries to be loaded.
         if not process.connection.poll(_START_SECONDS + 10 * seconds):
             raise CadError(f"not done after {10 * seconds:g} s, and ended")
         answer = process.connection.recv()
@@ -88,6 +92,7 @@ def call_limited(
         process.end()
     if isinstance(answer, CadError | OSError):
         raise answer
+    # The value comes in a tuple, because a function may also return an error as its value.
     return cast(Returned, answer[0])
 
 
@@ -109,6 +114,7 @@ def door_in_child(
     """
 
     def declare(function: Callable[..., Returned]) -> Callable[..., Returned]:
+        """Return a function that calls ``function`` in a child process with limits."""
         # This only enters the function in the registry of doors.
         door("in", form, bound=f"child: {gigabytes:g} GB, {seconds:g} s")(function)
 
@@ -145,6 +151,7 @@ def serve(connection: Connection[Any, Any]) -> None:
     connection : Connection
         Pipe to its parent process.
     """
+    # The signal of the timer below ends the process.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     function, arguments, seconds, gigabytes, folders = connection.recv()
     _state["limited"] = True
@@ -159,6 +166,11 @@ def _answer(
     gigabytes: float,
     folders: Sequence[Path] | None,
 ) -> Any:
+    """Call the function; return a tuple with its value, or the error that it raised.
+
+    Only errors that the parent can read are returned: a CadError or an OSError. Any other error
+    becomes a CadError.
+    """
     try:
         if folders is not None:
             confine(folders, [])
@@ -168,7 +180,8 @@ def _answer(
     except MemoryError:
         return CadError(f"it asks for more than {gigabytes:g} GB of memory")
     except Exception as error:
-        return CadError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        message = " ".join(str(error).split())[:_MESSAGE]
+        return CadError(f"{type(error).__name__}: {message}")
 
 
 @door("own", "process")
@@ -177,8 +190,9 @@ def _used_gigabytes() -> float:
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
-        return 0.0
+        return 0.0  # another system than Linux
     for line in lines:
         if line.startswith("VmData:"):
-            return int(line.split()[1]) * 1024 / 1e9
+            kibibytes = int(line.split()[1])
+            return kibibytes * 1024 / 1e9
     return 0.0

@@ -101,19 +101,25 @@ _TABLES = table_beside(__file__)
 
 
 def _read_statistics(name: str) -> dict[str, Statistic]:
+    """Return a table of ``features.yaml`` as statistics by their keys."""
     return {key: Statistic(**row) for key, row in _TABLES[name].items()}
 
 
 def _channels(name: str) -> dict[str, Channel]:
+    """Return a table of ``features.yaml`` as channels by their keys."""
     return {key: Channel(**row) for key, row in _TABLES[name].items()}
 
 
 def _read_families() -> dict[str, Family]:
+    """Return the families of statistics of ``features.yaml`` by their names."""
     families = {}
     for name, row in _TABLES["families"].items():
+        # The row of a family has the fields of its channel, and two more.
         channel = Channel(**{key: row[key] for key in Channel.__dataclass_fields__})
         statistics = {key: Statistic(**words) for key, words in row["statistics"].items()}
-        families[name] = Family(channel, row["measured_by"], statistics)
+        families[name] = Family(
+            channel=channel, measured_by=row["measured_by"], statistics=statistics
+        )
     return families
 
 
@@ -175,11 +181,11 @@ def _described_model(
             "role": role,
         }
     model_words = {"source": source, "group": title, "model": model}
-    described = {}
+    maps_by_column = {}
     for name, words in maps.items():
         definition = f"{title}: {words['definition']}"
-        described[f"{model}_{name}"] = {**words, **model_words, "definition": definition}
-    return described
+        maps_by_column[f"{model}_{name}"] = {**words, **model_words, "definition": definition}
+    return maps_by_column
 
 
 _MADE = [_described_model(name, **words) for name, words in _TABLES["models"].items()]

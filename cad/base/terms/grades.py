@@ -78,6 +78,7 @@ def grade_text(cell: object) -> str:
     if text in ("n/a", "nan"):
         return ""
     match = _GRADE.fullmatch(text)
+    # Text that is no grade stays as it is; :func:`grade_range` refuses it.
     return text if match is None else f"{match[1]}{match[2]}"
 
 

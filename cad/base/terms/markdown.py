@@ -19,6 +19,7 @@ def in_markdown(text: Any) -> str:
     >>> in_markdown("<script>|a\\n# b")
     '&lt;script&gt;\\\\|a # b'
     """
+    # One line, because a line break could begin a heading or a list.
     line = printable(" ".join(str(text).split()), limit=None)
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*\[\]|])", r"\\\1", line)

@@ -86,4 +86,7 @@ def modality(name: str) -> Modality:
 
 def short_name(name: str) -> str:
     """Return a modality's short name for a page; a name that is not in the table is unchanged."""
-    return next((entry.short for entry in MODALITIES if entry.name == name), name)
+    for entry in MODALITIES:
+        if entry.name == name:
+            return entry.short
+    return name

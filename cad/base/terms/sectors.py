@@ -14,6 +14,7 @@ SECTORS: dict[str, list[str]] = _TABLES["levels"]
 
 
 def _sector_names() -> frozenset[str]:
+    """Return the full names of all sectors, such as "right mid PZpl"."""
     names = set()
     for level, sectors in SECTORS.items():
         for sector in sectors:
@@ -30,10 +31,10 @@ WORDS: dict[str, str] = _TABLES["words"]
 # Positions in the bounding box of the gland on a slice. u runs from 0 in the middle to 1 at the
 # side, v from 0 at the front to 1 at the back. The transition zone is the inner ellipse, and the
 # central zone lies behind it.
-_TZ_CENTRE = 0.42
-_TZ_HALF = (0.66, 0.38)
-_AFS = (0.30, 0.20)
-_CZ = (0.42, 0.60, 0.86)
+_TZ_CENTRE = 0.42  # v of the centre of the ellipse, whose u is 0
+_TZ_HALF = (0.66, 0.38)  # half axes of the ellipse along u and v
+_AFS = (0.30, 0.20)  # largest u and largest v of the anterior stroma
+_CZ = (0.42, 0.60, 0.86)  # largest u, least v and largest v of the central zone
 _MIDDLE = 0.42  # value of u between the posteromedial and the posterolateral peripheral zone
 _FRONT = 0.50  # value of v between the anterior and the posterior sectors
 
@@ -60,8 +61,9 @@ def sector_at(u: float, v: float, level: str, zone: str = "") -> str:
         ``PZa``, ``PZpl``, ``PZpm``, ``TZa``, ``TZp``, ``CZ`` (base only) or ``AFS``. The letters
         after a zone mean anterior (a), posterior (p), lateral (l) and medial (m).
     """
-    u = abs(u)
-    if zone not in ("PZ", "TZ", "AFS") and not (zone == "CZ" and level == "base"):
+    u = abs(u)  # both sides are alike
+    is_stated = zone in ("PZ", "TZ", "AFS") or (zone == "CZ" and level == "base")
+    if not is_stated:
         zone = _zone_at(u, v, level)
     if zone in ("CZ", "AFS"):
         return zone
@@ -73,9 +75,13 @@ def sector_at(u: float, v: float, level: str, zone: str = "") -> str:
 
 
 def _zone_at(u: float, v: float, level: str) -> str:
+    """Return the zone of a position, with u from 0 in the middle to 1 at the side."""
     if u < _AFS[0] and v < _AFS[1]:
         return "AFS"
-    central = level == "base" and u < _CZ[0] and _CZ[1] < v < _CZ[2]
-    if (u / _TZ_HALF[0]) ** 2 + ((v - _TZ_CENTRE) / _TZ_HALF[1]) ** 2 < 1:
-        return "CZ" if central and v > _TZ_CENTRE + 0.5 * _TZ_HALF[1] else "TZ"
-    return "CZ" if central else "PZ"
+    in_central_box = level == "base" and u < _CZ[0] and _CZ[1] < v < _CZ[2]
+    in_transition_ellipse = (u / _TZ_HALF[0]) ** 2 + ((v - _TZ_CENTRE) / _TZ_HALF[1]) ** 2 < 1
+    if in_transition_ellipse:
+        # Where the two overlap, only the back of the ellipse belongs to the central zone.
+        is_behind = v > _TZ_CENTRE + 0.5 * _TZ_HALF[1]
+        return "CZ" if in_central_box and is_behind else "TZ"
+    return "CZ" if in_central_box else "PZ"

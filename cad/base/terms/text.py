@@ -44,7 +44,7 @@ def interval_text(interval: object, digits: int = 3) -> str:
         numbers = {"value": interval}
     elif isinstance(interval, Mapping):
         numbers = interval
-    elif interval:
+    elif interval:  # an object with these attributes
         numbers = vars(interval)
     value = _fixed(numbers.get("value"), digits)
     lower = _fixed(numbers.get("lower"), digits)
@@ -79,8 +79,11 @@ def _rounded_cell(value: object) -> str:
         return "–" if value is None else str(value)
     if not np.isfinite(value):
         return "–"
+    # From 1000 on, three significant digits would be written with an exponent.
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def _fixed(value: float | None, digits: int) -> str:
-    return f"{value:.{digits}f}" if value is not None and np.isfinite(value) else "–"
+    """Return a number with this many decimals; a dash for a missing number."""
+    is_missing = value is None or not np.isfinite(value)
+    return "–" if is_missing else f"{value:.{digits}f}"

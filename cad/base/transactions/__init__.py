@@ -112,19 +112,19 @@ def commit(folder: Path, new: Mapping[str, Path], removed: Collection[str] = ())
     removed : collection of str
         Relative paths of files and folders to remove.
     """
-    with stage(folder) as scratch:
-        change = scratch / "change"
+    with stage(folder) as staging:
+        change = staging / "change"
         (change / _NEW).mkdir(parents=True)
         for place, built in new.items():
             target = change / _NEW / place
             target.parent.mkdir(parents=True, exist_ok=True)
             os.rename(built, target)
         write_json(change / _JOURNAL, {"new": list(new), "gone": sorted(removed)})
-        for inner, _, names in os.walk(change):
+        for inner_folder, _, names in os.walk(change):
             for name in names:  # a library may have written a file without flushing it to the disk
-                flush(Path(inner, name))
-            flush_names(Path(inner))
-        os.rename(change, folder / COMMIT)
+                flush(Path(inner_folder, name))
+            flush_names(Path(inner_folder))
+        os.rename(change, folder / COMMIT)  # from now on the change counts
         flush_names(folder)
     _carry_out(folder)
 
@@ -155,6 +155,7 @@ def settle(folder: Path) -> None:
                 hint="run the same command as a user who may write there",
             ) from error
         except CadError:
+            # Another process holds the lock, and probably finishes the change itself.
             if time.monotonic() - begin > _PATIENCE:
                 raise
             time.sleep(0.02)
@@ -188,15 +189,19 @@ def _carry_out(folder: Path) -> None:
     """
     change = folder / COMMIT
     if pending(folder):
-        new, removed = _journal_paths(folder, change / _JOURNAL)
-        for number, place in enumerate([*new, *removed]):
+        new_places, removed_places = _journal_paths(folder, change / _JOURNAL)
+        for number, place in enumerate([*new_places, *removed_places]):
             built = change / _NEW / place
             target = folder / place
-            arrived = place in new and not os.path.lexists(built)
-            if not arrived and (target.is_dir() or place in removed) and os.path.lexists(target):
+            # A new file that is no longer in the change has been moved into place before.
+            is_in_place = place in new_places and not os.path.lexists(built)
+            # A file to remove, and a folder (which os.replace below cannot replace), are first
+            # moved out of the way.
+            must_go = (target.is_dir() or place in removed_places) and os.path.lexists(target)
+            if not is_in_place and must_go:
                 os.rename(target, change / f"old-{number}")
                 flush_names(target.parent)
-            if place in new and not arrived:
+            if place in new_places and not is_in_place:
                 make_folder(target.parent)
                 os.replace(built, target)
                 flush_names(target.parent)
@@ -214,15 +219,17 @@ def _journal_paths(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
     """
     with reading(journal, "no journal of a change"):
         content = read_json(journal)
-        new = [str(place) for place in content["new"]]
-        removed = [str(place) for place in content["gone"]]
+        new_places = [str(place) for place in content["new"]]
+        removed_places = [str(place) for place in content["gone"]]
     top = folder.resolve()
-    for place in [*new, *removed]:
+    for place in [*new_places, *removed_places]:
         segments = PurePosixPath(place).parts
-        inside = segments and not PurePosixPath(place).is_absolute() and ".." not in segments
-        if not inside or not (folder / place).parent.resolve().is_relative_to(top):
+        is_relative = segments and not PurePosixPath(place).is_absolute()
+        is_inside = is_relative and ".." not in segments
+        # A link among the folders of the path could lead outside, too.
+        if not is_inside or not (folder / place).parent.resolve().is_relative_to(top):
             raise CadError(f"{place[:80]!r} would lie outside the folder", file=journal)
-    return new, removed
+    return new_places, removed_places
 
 
 def _sweep(folder: Path) -> None:
@@ -301,6 +308,7 @@ def require_kind(folder: Path, *kinds: FolderKind) -> None:
             return
         if not mark and kind.holds(folder):
             return
+    # The error names the folder's kind or, where it has no mark, some of its files.
     content = ", ".join(names[:3])
     if len(names) > 3:
         content += ", …"
@@ -317,7 +325,9 @@ def require_kind(folder: Path, *kinds: FolderKind) -> None:
 def _marked_name(folder: Path) -> str:
     """Return the name in a folder's mark; empty where there is no mark."""
     mark = folder / MARK
-    return read_bytes(mark, _LONGEST).decode(errors="replace").strip() if mark.is_file() else ""
+    if not mark.is_file():
+        return ""
+    return read_bytes(mark, _LONGEST).decode(errors="replace").strip()
 
 
 @contextmanager

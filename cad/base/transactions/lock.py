@@ -38,12 +38,12 @@ def locked(folder: Path) -> Iterator[None]:
         When another process writes into the folder.
     """
     make_folder(folder)
-    if fcntl is None:
+    if fcntl is None:  # a system without such locks
         yield
         return
     path = folder / LOCK
     with _taken(path) as stream:
-        stream.truncate(0)
+        stream.truncate(0)  # the text of an earlier holder
         stream.write(f"process {os.getpid()} on {socket.gethostname()}")
         stream.flush()
         try:
@@ -58,6 +58,7 @@ def locked(folder: Path) -> Iterator[None]:
 def _taken(path: Path) -> TextIO:
     """Return the lock file, open and locked."""
     while True:
+        # This mode makes the file where it is absent, and keeps its text.
         stream = path.open("a+", encoding="utf-8")
         try:
             stream.seek(0)
@@ -80,6 +81,7 @@ def _taken(path: Path) -> TextIO:
 
 
 def _refusal(path: Path, holder: str) -> CadError:
+    """Return the error that another process, which the lock file names, holds the lock."""
     return CadError(
         f"another run writes into this folder ({holder or 'it is starting'})",
         file=path.parent,
@@ -93,15 +95,17 @@ def _alive(holder: str) -> bool:
 
     A process on another machine is taken to run, because it cannot be asked.
     """
-    words = holder.split()
+    words = holder.split()  # "process NUMBER on MACHINE"
     if len(words) != 4:
+        # An unreadable text may be that of a running process; an empty file names none.
         return bool(holder)
     if words[3] != socket.gethostname():
         return True
     try:
-        os.kill(int(words[1]), 0)
+        os.kill(int(words[1]), 0)  # the signal 0 does nothing but ask whether the process exists
     except ProcessLookupError:
         return False
     except (PermissionError, ValueError):
+        # The process belongs to another user, or the number is unreadable.
         return True
     return True

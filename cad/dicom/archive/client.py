@@ -64,7 +64,7 @@ def check_address(address: str, aet: str) -> None:
         raise CadError(
             f"not an archive's address: {address!r}", hint="HOST:PORT, or the URL of DICOMweb"
         )
-    if not 0 < len(aet) <= 16 or "\\" in aet:
+    if not 0 < len(aet) <= 16 or "\\" in aet:  # a backslash separates values in DICOM
         raise CadError(f"an application entity title has 1 to 16 characters, found {aet!r}")
 
 
@@ -93,10 +93,11 @@ def fetch_patient(
     CadError
         When the archive does not answer the request, or has no such patient.
     """
+    # An empty PatientID, or one with wildcards, would bring the studies of many patients.
     if not patient_id.strip() or set(patient_id) & set("*?\\"):
         raise CadError(f"a PatientID without wildcards is needed, found {patient_id!r}")
     series = archive.find(patient_id)
-    foreign = [s for s in series if s.patient_id.strip() != patient_id.strip()]
+    foreign = [listed for listed in series if listed.patient_id.strip() != patient_id.strip()]
     if foreign:
         raise CadError(
             f"the archive answered with studies of another patient: {foreign[0].patient_id!r}",
@@ -106,11 +107,13 @@ def fetch_patient(
         raise CadError("the archive has no MR study of this patient", hint="check the PatientID")
     complete = []
     failures = []
-    for number, uid in enumerate(dict.fromkeys(s.study_uid for s in series), start=1):
+    study_uids = dict.fromkeys(listed.study_uid for listed in series)  # each once, in their order
+    for number, study_uid in enumerate(study_uids, start=1):
         folder = into / f"study-{number}"
+        series_of_study = [listed for listed in series if listed.study_uid == study_uid]
         try:
             folder.mkdir()
-            archive.fetch([listed for listed in series if listed.study_uid == uid], folder)
+            archive.fetch(series_of_study, folder)
             complete.append(folder)
         except CadError as error:
             failures.append(error)

@@ -21,10 +21,13 @@ from cad.base.processes.landlock import confine
 from cad.dicom.archive import interface
 from cad.dicom.archive.settings import ArchiveLimits
 
+# Longest time until the new process says that it begins the request. It loads large packages first.
 _START_SECONDS = 300.0
+# Operations whose first argument is a list of files that the process has to read.
 _OF_FILES = ("store", "missing", "commit")
 # Folders of the services by which Linux finds the address of a host name.
 _RESOLVER = (Path("/run/systemd/resolve"), Path("/run/nscd"))
+# Environment variables that name files which the packages for HTTP read.
 _OF_CONNECTIONS = (
     "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
@@ -160,6 +163,7 @@ class Conversation:
                         hint="try again, or raise `study_seconds` in the archive's limits",
                     )
                 answer = process.connection.recv()
+                # The process has begun (it sends None first), or has finished a step.
                 seconds = self.limits.study_seconds
                 if isinstance(answer, interface.Step):
                     steps.append(answer)
@@ -168,10 +172,10 @@ class Conversation:
                 elif answer is not None:
                     return answer[0]
         except (EOFError, OSError) as error:
-            code = process.wait()
-            name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            code = process.wait()  # negative for a process that a signal has ended
+            cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             raise CadError(
-                f"archive at {self.address}: the process that spoke with it ended by {name}",
+                f"archive at {self.address}: the process that spoke with it ended by {cause}",
                 hint="try again; most often the machine had no memory left",
             ) from error
         finally:
@@ -189,8 +193,8 @@ def serve(connection: Connection[Any, Any]) -> None:
     address, aet, limits, operation, arguments = connection.recv()
     limit_memory(limits.memory_gigabytes)
     _confine_to_request(limits, operation, arguments)
-    with suppress(BrokenPipeError):
-        connection.send(_result_or_error(connection, address, aet, limits, operation, arguments))
+    with suppress(BrokenPipeError):  # the parent process has ended, and nobody wants the answer
+        connection.send(_answer_to_request(connection, address, aet, limits, operation, arguments))
 
 
 def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[Any, ...]) -> None:
@@ -199,21 +203,21 @@ def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[
     Data from an archive may exploit a fault of the code that parses them, and would then make this
     process read or write other files.
     """
-    read = list(_RESOLVER)
+    readable = list(_RESOLVER)
     for name in _OF_CONNECTIONS:
         if name in os.environ:
-            read.append(Path(os.environ[name]))
+            readable.append(Path(os.environ[name]))
     with suppress(RuntimeError):  # Path.home() raises it for a user without a home folder
-        read += [Path.home() / name for name in (".netrc", "_netrc")]
+        readable += [Path.home() / name for name in (".netrc", "_netrc")]
     if limits.tls is not None:
-        read += [limits.tls.certificate, limits.tls.key, limits.tls.authority]
+        readable += [limits.tls.certificate, limits.tls.key, limits.tls.authority]
     if operation in _OF_FILES:
-        read += arguments[0]
-    write = [arguments[1]] if operation == "fetch" else []
-    confine(read, write)
+        readable += arguments[0]
+    writable = [arguments[1]] if operation == "fetch" else []
+    confine(readable, writable)
 
 
-def _result_or_error(
+def _answer_to_request(
     connection: Connection[Any, Any],
     address: str,
     aet: str,
@@ -231,6 +235,7 @@ def _result_or_error(
             archive = protocol(address, aet, limits)
             connection.send(None)
             result = getattr(archive, operation)(*arguments)
+            # Only store() is a generator: it does its work while its steps are taken.
             if operation != "store":
                 return (result,)
             for step in result:

@@ -33,6 +33,7 @@ FETCHED = [
     uids.SegmentationStorage,
     uids.RTStructureSetStorage,
 ]
+# Statuses with which a C-STORE request is refused (PS3.4 B.2.3).
 _OUT_OF_RESOURCES = 0xA700
 _DOES_NOT_MATCH = 0xA900
 _CANNOT_UNDERSTAND = 0xC000
@@ -123,6 +124,7 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) ->
         When the port cannot be opened.
     """
     entity = AE(ae_title=move.aet)
+    # Without these two conditions anybody could send images under any title.
     entity.require_called_aet = True
     entity.require_calling_aet = [aet]
     entity.network_timeout = entity.dimse_timeout = limits.answer_seconds
@@ -132,8 +134,12 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) ->
     received = Received(limits)
     handlers = [*received.handlers, (evt.EVT_C_STORE, instances.store)]
     encryption = answering(limits.tls) if limits.tls is not None else None
+
+    def say_nothing(*_: Any, **__: Any) -> None:
+        """Ignore a refused caller: he is not the archive, and not this request's concern."""
+
     try:
-        server = listen(entity, (move.host, move.port), handlers, encryption, lambda *_, **__: None)
+        server = listen(entity, (move.host, move.port), handlers, encryption, refused=say_nothing)
     except OSError as error:
         raise CadError(
             f"nobody can listen for the archive at {move.host}:{move.port}: {error.strerror}",
@@ -145,6 +151,7 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) ->
         silence(entity, server)
 
 
+# Statuses of an answer after which more answers come, and of the last answer.
 PENDING = (0xFF00, 0xFF01)
 SUCCESS = 0x0000
 _TRANSIENT = 0x02
@@ -176,7 +183,7 @@ class Received:
         """Handle a new connection: limit the time that one read from it may wait."""
         transport = event.assoc.dul.socket
         self._socket = transport.socket if transport else None
-        if self._socket is not None:
+        if self._socket is not None:  # the connection may be closed already
             self._socket.settimeout(self.seconds)
             # Without this option a small message waits for the acknowledgement of the message
             # before it, and the exchange is 12 to 30 times slower.
@@ -204,10 +211,11 @@ def _keep_answers(association: Association) -> None:
     this call the thread takes nothing. The archive sends requests to us only within a C-GET, and
     these are handled by the code that sent the C-GET.
     """
-    take = association.dimse.get_msg
+    take_message = association.dimse.get_msg
 
     def get_msg(block: bool = False) -> Any:
-        return take(block=True) if block else (None, None)
+        """Take a message for code that waits for one; give nothing to the thread, which polls."""
+        return take_message(block=True) if block else (None, None)
 
     association.dimse.get_msg = get_msg  # type: ignore[method-assign]
 
@@ -234,7 +242,7 @@ STORED = [
 # objects), and of the one instance of this service that DICOM defines.
 COMMITMENT = "1.2.840.10008.1.20.1"
 _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"
-_WARNINGS = (0xB000, 0xB006, 0xB007)
+_WARNINGS = (0xB000, 0xB006, 0xB007)  # statuses of an object that is stored, with a remark
 
 
 class DimseArchive(interface.Protocolled):
@@ -261,10 +269,12 @@ class DimseArchive(interface.Protocolled):
 
     @contextmanager
     def _speaking(self, *, storing: bool = False) -> Iterator[None]:
+        # Queries prove that an object is stored, so that storing needs both services.
         with self.open([*STORED, FIND] if storing else [FIND]) as self._association:
             yield
 
     def _studies(self, filters: dict[str, str], fields: Iterable[str] = ()) -> list[Dataset]:
+        # An element with an empty value asks for the value; one with a value is a condition.
         keys = dict.fromkeys(("PatientID", "StudyInstanceUID", *fields), "")
         return self._ask(_query("STUDY", **{**keys, **filters}))
 
@@ -340,6 +350,7 @@ class DimseArchive(interface.Protocolled):
         # Within a C-GET the archive sends objects to us. While it stores them, our side of the
         # association has the role of the SCP, which receives objects.
         roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
+        # After the last attempt nothing is waited for (None).
         for wait in (*_BUSY_SECONDS, None):
             association = entity.associate(
                 self.host,
@@ -368,9 +379,13 @@ class DimseArchive(interface.Protocolled):
             raise
         # If the archive has already ended the association, a release would wait in vain for the
         # archive's answer.
-        association.release() if association.is_established else association.abort()
+        if association.is_established:
+            association.release()
+        else:
+            association.abort()
 
     def _refusal(self, association: Association) -> CadError:
+        """Return the error that says why an association could not be opened."""
         if association.is_rejected:
             return CadError(
                 f"{self.name} refuses the association",
@@ -378,16 +393,18 @@ class DimseArchive(interface.Protocolled):
                 f"{self.aet!r}",
             )
         try:  # pynetdicom does not say why it cannot connect; the error of a plain socket does
-            plain = socket.create_connection((self.host, self.port), self.limits.answer_seconds)
+            connection = socket.create_connection(
+                (self.host, self.port), self.limits.answer_seconds
+            )
         except OSError as error:
             return CadError(
                 f"{self.name} cannot be reached: {error.strerror or error}",
                 hint="check host, port and firewall",
             )
-        with plain:
+        with connection:
             if self.limits.tls is not None:
                 try:
-                    tls.probe(plain, self.limits.tls, self.host)
+                    tls.probe(connection, self.limits.tls, self.host)
                 except OSError as error:
                     return CadError(
                         f"{self.name}: no encrypted connection: {tls.reason(error)}",
@@ -401,6 +418,7 @@ class DimseArchive(interface.Protocolled):
         )
 
     def _fetch(self, series: interface.FoundSeries, into: Path) -> int:
+        """Fetch a series by C-MOVE if the limits name our address for it, else by C-GET."""
         instances = Kept(series, into)
         query = _query(
             "SERIES", StudyInstanceUID=series.study_uid, SeriesInstanceUID=series.series_uid
@@ -421,6 +439,7 @@ class DimseArchive(interface.Protocolled):
             try:
                 self._follow(association.send_c_move(query, move.aet, MOVE), "C-MOVE", instances)
             finally:
+                # This error explains the other errors that the end of the connection caused.
                 if received.too_much:
                     raise interface.too_much(self.name, self.limits)
 
@@ -457,13 +476,15 @@ class DimseArchive(interface.Protocolled):
             item.ReferencedSOPInstanceUID = header.SOPInstanceUID
             request.ReferencedSOPSequence.append(item)
         with self.open([COMMITMENT]) as association:
+            # Action 1 of the service: request a commitment.
             status, _ = association.send_n_action(request, 1, COMMITMENT, _COMMITMENT_INSTANCE)
             self.check(status, "N-ACTION", allowed=(SUCCESS,))
 
     def _send(self, dataset: Dataset, path: Path) -> str:
+        """Store an object by C-STORE and check that the archive lists it; return its remark."""
         try:
             status = self._association.send_c_store(dataset)
-        except (ValueError, RuntimeError) as error:
+        except (ValueError, RuntimeError) as error:  # no agreement on objects of this class
             raise CadError(f"the archive does not take it: {error}") from error
         self.check(status, "C-STORE", allowed=(SUCCESS, *_WARNINGS))
         self._prove(dataset)
@@ -475,7 +496,7 @@ class DimseArchive(interface.Protocolled):
         answers: list[Dataset] = []
         for status, answer in self._association.send_c_find(query, FIND):
             self.check(status, "C-FIND", allowed=(*PENDING, SUCCESS))
-            if status.Status not in PENDING:
+            if status.Status not in PENDING:  # the last answer has a status and no content
                 break
             if answer is None:
                 raise CadError(f"{self.name}: an answer to C-FIND is damaged")
@@ -485,6 +506,7 @@ class DimseArchive(interface.Protocolled):
 
 
 def _query(level: str, **keys: Any) -> Dataset:
+    """Return a query at a level (STUDY, SERIES or IMAGE), with values by DICOM keyword."""
     query = Dataset()
     query.QueryRetrieveLevel = level
     for keyword, value in keys.items():

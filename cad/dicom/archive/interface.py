@@ -28,7 +28,7 @@ from cad.dicom.out import supersede
 from cad.mri.imaging.frames import UID
 
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
-_PROOF_PAUSE = 0.5
+_PROOF_PAUSE = 0.5  # seconds between two questions whether the archive lists an object
 _MOST = 10**6  # a series whose stated number of instances is not below this number is refused
 # An object that is sent to the archive first gets the values of these elements from the archive's
 # entry on the study. So the archive files the object with its study.
@@ -42,6 +42,7 @@ IDENTITY = (
     "StudyID",
     "AccessionNumber",
 )
+# Elements that are queried for each series of a study.
 _COUNTED = ("SeriesInstanceUID", "Modality", "NumberOfSeriesRelatedInstances")
 SamePatient = Callable[[str, str], bool]
 """Tells whether an object's PatientID and the archive's PatientID belong to the same patient."""
@@ -103,11 +104,11 @@ class Protocolled(ABC):
         series = []
         with self._speaking():
             for study in self._studies({"PatientID": patient_id}):
-                owner = str(study.get("PatientID", patient_id))
+                study_patient_id = str(study.get("PatientID", patient_id))
                 # The characters * and ? in a PatientID are wild cards in a query
                 # (PS3.4 C.2.2.2.4). Studies of other PatientIDs may then match; they are left out.
-                if owner.strip() == patient_id.strip():
-                    series += self._of_interest(owner, str(study.StudyInstanceUID))
+                if study_patient_id.strip() == patient_id.strip():
+                    series += self._of_interest(study_patient_id, str(study.StudyInstanceUID))
         return series
 
     def recent(self, since: str, match: dict[str, str]) -> Recent:
@@ -127,23 +128,31 @@ class Protocolled(ABC):
         with self._speaking():
             filters = {"StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
             for study in self._studies(filters, match):
-                uid = str(study.get("StudyInstanceUID", ""))
+                study_uid = str(study.get("StudyInstanceUID", ""))
                 try:
                     with understood(self.name):
                         if matches(study, match):
-                            series[uid] = self._of_interest(str(study.get("PatientID", "")), uid)
+                            series[study_uid] = self._of_interest(
+                                str(study.get("PatientID", "")), study_uid
+                            )
                 except CadError as error:
-                    series[uid] = error
+                    series[study_uid] = error
         return series
 
     def _not_too_many(self, answers: list[Any]) -> None:
+        """Raise an error for more answers to one query than the limits allow."""
         if len(answers) > self.limits.answers:
             raise CadError(
                 f"{self.name}: more than {self.limits.answers} answers to one query",
                 hint="raise `answers` in the archive's limits if that is right",
             )
 
-    def _of_interest(self, owner: str, study: str) -> list[FoundSeries]:
+    def _of_interest(self, patient_id: str, study: str) -> list[FoundSeries]:
+        """Return the series of MR images and of outlines that the archive lists for a study.
+
+        ``patient_id`` is the PatientID that the archive states for the study. Each answer is
+        checked, because later requests and names of files are made from it.
+        """
         if not UID.fullmatch(study):
             raise CadError(f"{self.name}: a study whose name is no UID: {study[:64]!r}")
         listed = []
@@ -159,7 +168,15 @@ class Protocolled(ABC):
                     count = len(self._instances(study, uid))
                 if not UID.fullmatch(uid) or not 0 <= int(count) < _MOST:
                     raise CadError(f"{self.name}: a series {uid[:64]!r} of {count} instances")
-                listed.append(FoundSeries(owner, study, uid, modality, int(count)))
+                listed.append(
+                    FoundSeries(
+                        patient_id=patient_id,
+                        study_uid=study,
+                        series_uid=uid,
+                        modality=modality,
+                        instances=int(count),
+                    )
+                )
         return listed
 
     def fetch(self, series: Iterable[FoundSeries], into: Path) -> None:
@@ -219,18 +236,20 @@ class Protocolled(ABC):
             for path in paths:
                 dataset = pydicom.dcmread(path)
                 study = str(dataset.StudyInstanceUID)
-                if study not in studies:
+                if study not in studies:  # the archive is asked once for each study
                     studies[study] = self._studies({"StudyInstanceUID": study}, IDENTITY)
                 file_under(dataset, studies[study], same_patient)
-                before = self._earlier(study) if supersede.is_document(dataset) else []
-                named = ", ".join(supersede.supersede(dataset, before, together))
+                earlier = self._earlier(study) if supersede.is_document(dataset) else []
+                superseded = ", ".join(supersede.supersede(dataset, earlier, together))
                 yield Step(path)
                 try:
                     remark = self._send(dataset, path)
                 except CadError as error:
                     raise error.naming(file=path) from error.__cause__
-                remarks = (remark, f"supersedes {named}" if named else "")
-                yield Step(path, True, "; ".join(filter(None, remarks)))
+                remarks = [remark] if remark else []
+                if superseded:
+                    remarks.append(f"supersedes {superseded}")
+                yield Step(path, stored=True, remark="; ".join(remarks))
 
     def _earlier(self, study: str) -> list[supersede.Earlier]:
         """Return the earlier results of this program that the archive has for a study."""
@@ -240,11 +259,12 @@ class Protocolled(ABC):
     @door("own", "our own DICOM objects")
     def missing(self, paths: list[Path]) -> list[Path]:
         """Return the paths of those DICOM files whose instance the archive does not list."""
-        heads = [(path, pydicom.dcmread(path, stop_before_pixels=True)) for path in paths]
+        headers = [(path, pydicom.dcmread(path, stop_before_pixels=True)) for path in paths]
         with self._speaking():
-            return [path for path, head in heads if not self._lists(head)]
+            return [path for path, header in headers if not self._lists(header)]
 
     def _lists(self, dataset: Dataset) -> bool:
+        """Tell whether the archive lists an object among the instances of its series."""
         study = str(dataset.StudyInstanceUID)
         series = str(dataset.SeriesInstanceUID)
         uid = str(dataset.SOPInstanceUID)
@@ -381,12 +401,14 @@ def check_received(dataset: Dataset, series: FoundSeries) -> None:
                 hint="nothing of the study was imported; tell the archive's administrator",
             )
     syntax = dataset.file_meta.TransferSyntaxUID if hasattr(dataset, "file_meta") else None
+    # The length of compressed (encapsulated) pixels cannot be told from the header.
     if "PixelData" in dataset and not (syntax and syntax.is_encapsulated):
-        whole = get_expected_length(dataset)
-        came = len(dataset.PixelData)
-        if came < whole:
+        expected_bytes = get_expected_length(dataset)
+        received_bytes = len(dataset.PixelData)
+        if received_bytes < expected_bytes:
             raise CadError(
-                f"the archive returned an image that is cut off: {came} of {whole} bytes",
+                f"the archive returned an image that is cut off: {received_bytes} of "
+                f"{expected_bytes} bytes",
                 hint="try again; nothing of the study was imported",
             )
 
@@ -414,22 +436,25 @@ def file_under(
         When the archive has the study twice, or for another patient.
     """
     uid = str(dataset.StudyInstanceUID)
-    answers = [a for a in answers if str(a.get("StudyInstanceUID", uid)) == uid]
+    # Some archives ignore the condition of a query, and answer with other studies as well.
+    answers = [answer for answer in answers if str(answer.get("StudyInstanceUID", uid)) == uid]
     if not answers:
         return
     if len(answers) > 1:
         raise CadError(
             f"the archive has the study {uid} {len(answers)} times", hint="nothing was sent"
         )
-    ours = str(dataset.get("PatientID", ""))
-    theirs = str(answers[0].get("PatientID", ""))
+    our_patient_id = str(dataset.get("PatientID", ""))
+    archive_patient_id = str(answers[0].get("PatientID", ""))
     if same_patient is not None:
-        same = same_patient(ours, theirs)
+        is_same = same_patient(our_patient_id, archive_patient_id)
     else:
-        same = dataset.get("PatientIdentityRemoved") == "YES" or ours.strip() == theirs.strip()
-    if not same:
+        # A de-identified object bears a pseudonym, which cannot be compared with the archive's id.
+        is_deidentified = dataset.get("PatientIdentityRemoved") == "YES"
+        is_same = is_deidentified or our_patient_id.strip() == archive_patient_id.strip()
+    if not is_same:
         raise CadError(
-            f"the archive assigns the study {uid} to a patient who is not {ours!r}",
+            f"the archive assigns the study {uid} to a patient who is not {our_patient_id!r}",
             hint="nothing was sent; find out whose study this is",
         )
     dataset.decode()  # texts are decoded before the object's character set is replaced
@@ -437,6 +462,7 @@ def file_under(
     for keyword in IDENTITY:
         if answers[0].get(keyword) not in (None, ""):
             setattr(dataset, keyword, answers[0].get(keyword))
+    # From now on the object has the patient's identity.
     for keyword in ("PatientIdentityRemoved", "DeidentificationMethod"):
         if keyword in dataset:
             delattr(dataset, keyword)
@@ -456,23 +482,23 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
         next, and a second one for each file that was stored.
     """
     stored = {step.path for step in steps if step.stored}
-    begun = {step.path for step in steps} - stored
+    only_sent = {step.path for step in steps} - stored
     groups = (
-        ("stored", [p for p in paths if p in stored]),
-        ("sent, but not proved to be stored", [p for p in paths if p in begun]),
-        ("not sent", [p for p in paths if p not in stored | begun]),
+        ("stored", [path for path in paths if path in stored]),
+        ("sent, but not proved to be stored", [path for path in paths if path in only_sent]),
+        ("not sent", [path for path in paths if path not in stored | only_sent]),
     )
     lists = []
     for word, files in groups:
         names = ", ".join(path.name for path in files)
         lists.append(f"{word}: {names or 'none'}")
-    whole = CadError(
+    full_error = CadError(
         "; ".join([error.problem, *lists]),
         hint=error.hint or "send them again: no object is stored twice",
         file=error.file,
     )
-    whole.place = error.place
-    return whole
+    full_error.place = error.place
+    return full_error
 
 
 def matches(study: Dataset, match: dict[str, str]) -> bool:
@@ -520,8 +546,8 @@ def understood(name: str) -> Iterator[None]:
     except CadError:
         raise
     except Exception as error:  # an answer may cause any error in the libraries that read it
-        words = printable(str(error), 200)
+        message = printable(str(error), 200)
         raise CadError(
-            f"{name}: its answer cannot be understood: {type(error).__name__}: {words}",
+            f"{name}: its answer cannot be understood: {type(error).__name__}: {message}",
             hint="tell the archive's administrator",
         ) from error

@@ -43,6 +43,9 @@ _COMMAND = 2**13
 _SLOWEST = 1000.0  # least average speed at which a message may arrive, in bytes per second
 _AHEAD = 4  # number of messages that a caller may send before it has to wait for an answer
 _INVALID = "Evt19"  # event of PS3.8 9.2 for an invalid message, which is answered by an abort
+# A message begins with a header of 6 bytes: its type (1 requests an association), a zero and the
+# length of its body. The body of a request has at least 68 bytes; the titles of the called and of
+# the calling side stand at these bytes of the message (PS3.8 9.3.2).
 _HEADER = 6
 _ASSOCIATE = 1
 _SHORTEST = 68
@@ -83,10 +86,10 @@ class Server(ThreadedAssociationServer):
     ) -> None:
         self._tls = tls
         self.say = refused
-        self._each = places
-        self._lock = threading.Lock()
-        self._door = dict[int, socket.socket]()
-        self._places = Counter[str]()
+        self._most_per_caller = places  # associations of one caller at once
+        self._lock = threading.Lock()  # for the two attributes below, which all threads change
+        self._door = dict[int, socket.socket]()  # connections that have no association yet
+        self._places = Counter[str]()  # number of associations by title of the caller
         super().__init__(*arguments, **keywords)
 
     def get_request(self) -> Any:
@@ -119,6 +122,8 @@ class Server(ThreadedAssociationServer):
                 _Begun(request, client_address, self, first_message)
         except _TurnedAway as turned:
             self.say(address, **turned.facts)
+            # The answer is the message A-ASSOCIATE-RJ (type 3) with a body of 4 bytes (PS3.8
+            # 9.3.4). A caller that has gone away cannot get it.
             with suppress(OSError):
                 request.settimeout(_DOOR_SECONDS)
                 request.sendall(struct.pack(">BBLBBBB", 3, 0, 4, 0, *turned.answer))
@@ -149,15 +154,17 @@ class Server(ThreadedAssociationServer):
     def _admitted(self, first_message: bytes) -> str:
         """Return the title of the caller, read from its first message; refuse it if not allowed."""
         # Bytes that are not ASCII must not raise an error. A title with such bytes is not admitted.
-        titles = first_message[_TITLES].decode("latin-1")
+        titles = first_message[_TITLES].decode("latin-1")  # 16 letters each, filled up with spaces
         called = titles[:16].strip("\0 ")
         caller = titles[16:32].strip("\0 ")
         # A caller's title is logged only if it is admitted, because another title could be any
         # text. The caller's address is always logged; it shows whose settings have to be changed.
-        named = {"sender": caller} if caller in self.ae.require_calling_aet else {}
+        sender_if_admitted = {"sender": caller} if caller in self.ae.require_calling_aet else {}
         if self.ae.require_called_aet and called != self.ae_title.strip():
-            raise _TurnedAway(_NO_SUCH_TITLE, reason="another title was called", **named)
-        if not named:
+            raise _TurnedAway(
+                _NO_SUCH_TITLE, reason="another title was called", **sender_if_admitted
+            )
+        if not sender_if_admitted:
             raise _TurnedAway(_NO_SUCH_CALLER, reason="not among the callers")
         return caller
 
@@ -168,7 +175,7 @@ class Server(ThreadedAssociationServer):
         An error is raised if the caller already has as many associations as one caller may have.
         """
         with self._lock:
-            if self._places[caller] >= self._each:
+            if self._places[caller] >= self._most_per_caller:
                 raise _TurnedAway(_NO_PLACE, reason="too many associations", sender=caller)
             self._places[caller] += 1
         try:
@@ -223,6 +230,8 @@ class _Begun(RequestHandler):
         # deleted below.
         association.dul.kill_dul()
         association.dul.join(idle)
+        # Two kinds of instances are unfinished: the one that was being received, and those that
+        # were received and not handled.
         unfinished = [getattr(association.dimse.message, "_data_set_file", None)]
         for _, message in association.dimse.msg_queue.queue:
             unfinished.append(getattr(message, "_dataset_file", None))
@@ -243,22 +252,27 @@ def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], No
     Otherwise pynetdicom's thread would die with the error. A command that comes in the middle of a
     message is refused, too: pynetdicom would forget the file to which it writes the message.
     """
-    take = association.dimse.receive_primitive
+    receive_message = association.dimse.receive_primitive
 
     def receive(primitive: Any) -> None:
+        """Pass pieces of a message on to pynetdicom; abort the association if they are damaged."""
         try:
             message = association.dimse.message
             pieces = primitive.presentation_data_value_list
+            # The first byte of a piece tells what it is (PS3.8 E.2): bit 0 is set in a piece of a
+            # command, bit 1 in the last piece of a command or of the data.
             kinds = [data[0] & 3 for _, data in pieces]
-            before = message.encoded_command_set.tell() if message is not None else 0
-            if before + sum(len(data) for _, data in pieces if data[0] & 1) > _COMMAND:
+            command_bytes = message.encoded_command_set.tell() if message is not None else 0
+            command_bytes += sum(len(data) for _, data in pieces if data[0] & 1)
+            if command_bytes > _COMMAND:
                 raise ValueError("a command that is too long")
-            spooled = getattr(message, "_data_set_file", None) is not None
-            if kinds.count(3) > 1 or (spooled and {1, 3}.intersection(kinds)):
+            # A file means that data are being received, and that the command is complete.
+            has_file = getattr(message, "_data_set_file", None) is not None
+            if kinds.count(3) > 1 or (has_file and {1, 3}.intersection(kinds)):
                 raise ValueError("a command within a message")
-            take(primitive)
+            receive_message(primitive)
         except Exception as error:
-            if isinstance(error, OSError):
+            if isinstance(error, OSError):  # the disk is full, for example
                 not_kept(error)
             association.dul.event_queue.put(_INVALID)
 
@@ -290,9 +304,9 @@ class _Line(AssociationSocket):
         self._first_message = first_message
         self._idle = idle
         self._message_start = time.monotonic()
-        self._message_bytes = 0
-        self._deadline = 0.0
-        self._header_read = False
+        self._message_bytes = 0  # bytes of the present message that have come
+        self._deadline = 0.0  # when the present part of the message must have come
+        self._header_read = False  # whether the header of the present part was read
 
     @property
     def ready(self) -> bool:
@@ -315,14 +329,14 @@ class _Line(AssociationSocket):
             return bytearray(piece)
         if not self._header_read:
             self._begin()
-        elif nr_bytes > PDU_BYTES + 2**10:
+        elif nr_bytes > PDU_BYTES + 2**10:  # with a little room above the agreed length
             raise OSError("a part of a message is longer than was agreed upon")
         self._header_read = not self._header_read
         content = bytearray()
         connection = self.socket
         while connection is not None and len(content) < nr_bytes:
             piece = _bytes_before(connection, nr_bytes - len(content), self._deadline)
-            if not piece:
+            if not piece:  # the caller has closed the connection
                 break
             content += piece
         if connection is not None:
@@ -350,15 +364,19 @@ class _Line(AssociationSocket):
             raise OSError("a message is too long that brings no instance")
         # The first time limits one part of a message. A caller that sends tiny parts could keep
         # this limit for ever, so the second time limits the whole message.
-        self._deadline = min(
-            now + self._idle, self._message_start + self._idle + self._message_bytes / _SLOWEST
-        )
+        end_of_part = now + self._idle
+        end_of_message = self._message_start + self._idle + self._message_bytes / _SLOWEST
+        self._deadline = min(end_of_part, end_of_message)
 
 
 def _peer(address: str, connection: Any) -> str:
-    if isinstance(connection, ssl.SSLSocket) and (shown := connection.getpeercert(True)):
-        return f"{address} certificate {hashlib.sha256(shown).hexdigest()}"
-    return address
+    """Return who has called: the address and, if a certificate was shown, its hash."""
+    if not isinstance(connection, ssl.SSLSocket):
+        return address
+    certificate = connection.getpeercert(binary_form=True)
+    if not certificate:
+        return address
+    return f"{address} certificate {hashlib.sha256(certificate).hexdigest()}"
 
 
 def _encrypted(request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
@@ -377,16 +395,17 @@ def _encrypted(request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
 def _first_message(request: socket.socket, until: float) -> bytes:
     """Return a caller's first message, which must request an association (PS3.8 9.3.2)."""
     content = b""
-    whole = _HEADER
-    while len(content) < whole:
-        if not (piece := _bytes_before(request, whole - len(content), until)):
+    expected_bytes = _HEADER  # until the header has come, which tells the length of the body
+    while len(content) < expected_bytes:
+        piece = _bytes_before(request, expected_bytes - len(content), until)
+        if not piece:
             raise ValueError("the connection was lost before an association was asked for")
         content += piece
         if len(content) == _HEADER:
             kind, length = struct.unpack(">BxL", content)
             if kind != _ASSOCIATE or not _SHORTEST <= length <= PDU_BYTES:
                 raise ValueError("no association was asked for")
-            whole += length
+            expected_bytes += length
     return content
 
 
@@ -400,6 +419,7 @@ def _bytes_before(connection: socket.socket, limit: int, until: float) -> bytes:
 
 
 def _reason_of_error(error: Exception) -> str:
+    """Return in words why a connection failed; only errors of this module have words to quote."""
     if isinstance(error, TimeoutError):
         return "too slow"
     return str(error) if isinstance(error, ValueError) else "the connection was lost"
@@ -448,13 +468,14 @@ def listen(
         "refused": refused,
         "places": entity.maximum_associations,
     }
+    # To pynetdicom the number is that of all callers together.
     entity.maximum_associations = len(entity.require_calling_aet) * entity.maximum_associations
     server: Any = entity.make_server(
         address, evt_handlers=handlers, server_class=Server, **keywords
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    made: Server = server
-    return made
+    typed_server: Server = server  # pynetdicom declares another class
+    return typed_server
 
 
 def silence(entity: AE, server: Server) -> None:

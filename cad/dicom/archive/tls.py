@@ -54,6 +54,10 @@ def calling(tls: ArchiveTls) -> ssl.SSLContext:
 
 
 def _tls_context(side: int, tls: Tls) -> ssl.SSLContext:
+    """Return a TLS context with our certificate that trusts the authorities of the settings alone.
+
+    ``side`` is ``ssl.PROTOCOL_TLS_SERVER`` or ``ssl.PROTOCOL_TLS_CLIENT``.
+    """
     for path in (tls.certificate, tls.key, tls.authority):
         if not path.is_file():
             raise CadError("no such file: TLS needs certificate, key and authority", file=path)
@@ -95,7 +99,10 @@ def reason(error: BaseException) -> str:
         return error.reason.lower().replace("_", " ")
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    # Not every error has a text; the name of its type is better than none.
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
 
 
 def probe(connection: socket.socket, tls: ArchiveTls, host: str) -> None:

@@ -55,6 +55,7 @@ class WebArchive(interface.Protocolled):
         self._errors = RequestException
 
     def _studies(self, filters: dict[str, str], fields: Iterable[str] = ()) -> list[Dataset]:
+        # Without fields the archive answers with those that DICOMweb requires.
         answers = self._client.search_for_studies(
             search_filters=filters, fields=list(fields) or None
         )
@@ -64,12 +65,13 @@ class WebArchive(interface.Protocolled):
         return self._datasets(self._client.search_for_series(study, fields=list(fields)))
 
     def _instances(self, study: str, series: str, instance: str = "") -> set[str]:
-        filters = {"SOPInstanceUID": instance} if instance else None
+        filters = {"SOPInstanceUID": instance} if instance else None  # without it: all instances
         answers = self._client.search_for_instances(study, series, search_filters=filters)
         return {str(answer.get("SOPInstanceUID", "")) for answer in self._datasets(answers)}
 
     @door("in", "JSON", bound="the client's limits of bytes and entries")
     def _datasets(self, answers: Any) -> list[Dataset]:
+        """Return the answers to a query (a list of JSON objects) as data sets."""
         if not isinstance(answers, list):
             raise CadError(f"{self.name}: answered a query with no list")
         self._not_too_many(answers)
@@ -77,7 +79,8 @@ class WebArchive(interface.Protocolled):
 
     @door("out", "DICOM", owner="a new folder of ours")
     def _fetch(self, series: interface.FoundSeries, into: Path) -> int:
-        arrived = set()
+        """Write each object of a series as a file; return how many objects arrived."""
+        received_uids = set()
         with self._speaking():
             for dataset in self._arriving(series):
                 interface.check_received(dataset, series)
@@ -85,8 +88,8 @@ class WebArchive(interface.Protocolled):
                 content = BytesIO()
                 dataset.save_as(content, enforce_file_format=True)
                 interface.keep_instance(content.getvalue(), uid, into)
-                arrived.add(uid)
-        return len(arrived)
+                received_uids.add(uid)
+        return len(received_uids)
 
     @door("in", "DICOM", bound="the client's limits of bytes and time")
     def _arriving(self, series: interface.FoundSeries) -> Iterator[Dataset]:
@@ -109,15 +112,19 @@ class WebArchive(interface.Protocolled):
 
     @contextmanager
     def _speaking(self, *, storing: bool = False) -> Iterator[None]:
+        """Turn the errors of requests into CadErrors; each request opens a connection by itself."""
         with interface.understood(self.name):
             try:
                 yield
             except self._errors as error:
+                # An error without an answer of the archive has no HTTP code. Encryption may have
+                # failed then; any other error is named by its type.
                 code = getattr(getattr(error, "response", None), "status_code", None)
+                tls_error = _fault_of_encryption(error) if code is None else None
                 if code is not None:
                     problem = f"HTTP {code}"
-                elif encryption := _fault_of_encryption(error):
-                    problem = f"no encrypted connection: {reason(encryption)}"
+                elif tls_error is not None:
+                    problem = f"no encrypted connection: {reason(tls_error)}"
                 else:
                     problem = type(error).__name__
                 raise CadError(
@@ -128,8 +135,10 @@ class WebArchive(interface.Protocolled):
 def _fault_of_encryption(error: BaseException | None) -> SSLError | None:
     """Return the TLS error inside an error of the packages requests or urllib3, or None."""
     while error is not None and not isinstance(error, SSLError):
-        first = error.args[0] if error.args else None
-        wrapped = first if isinstance(first, BaseException) else None
+        # These packages put an error into another one in two ways: as its cause, or as its first
+        # argument.
+        first_argument = error.args[0] if error.args else None
+        wrapped = first_argument if isinstance(first_argument, BaseException) else None
         error = error.__cause__ or error.__context__ or wrapped
     return error
 
@@ -139,24 +148,27 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
     from requests import Session
     from requests.adapters import HTTPAdapter
 
-    room = limits.study_gigabytes * 1e9
+    bytes_left = limits.study_gigabytes * 1e9
 
     def spend(count: float) -> None:
-        nonlocal room
-        room -= count
-        if room < 0:
+        """Take a number of bytes from those that are left; raise an error beyond the limit."""
+        nonlocal bytes_left
+        bytes_left -= count
+        if bytes_left < 0:
             raise interface.too_much(name, limits)
 
     class Limited(HTTPAdapter):
         """Limit the time of every wait and the bytes of all answers, and follow no redirect."""
 
         def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            """Let connections expect the name that the settings give the archive's certificate."""
             if limits.tls is not None and limits.tls.name:
                 host = limits.tls.name
                 kwargs |= {"assert_hostname": host, "server_hostname": host}
             super().init_poolmanager(*args, **kwargs)
 
         def send(self, *args: Any, **kwargs: Any) -> Any:
+            """Send a request within the limits, and return the archive's answer."""
             kwargs["timeout"] = limits.answer_seconds
             # The certificates are set for each request. Otherwise the package requests would use
             # certificate files that environment variables name.
@@ -174,11 +186,12 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
             announced = answer.headers.get("Content-Length", "0")
             # If the answer announces more bytes than the limits still allow, this call refuses it
             # before its content is read.
-            if announced.isdigit() and float(announced) > room:
+            if announced.isdigit() and float(announced) > bytes_left:
                 spend(float(announced))
             stream = answer.raw.stream
 
             def counted(*args: Any, **kwargs: Any) -> Iterator[bytes]:
+                """Yield the answer's content piece by piece, and count its bytes."""
                 for chunk in stream(*args, **kwargs):
                     spend(len(chunk))
                     yield chunk
@@ -215,12 +228,13 @@ def check_stow_answer(answer: Dataset, uid: str, url: str, path: Path) -> None:
     # An object that the answer lists both as stored and as failed is not safely stored.
     if uid in stored - failed:
         return
-    why = ""
+    stated_reason = ""
     for item in answer.get("FailedSOPSequence", []):
         if item.get("FailureReason") is not None:
-            why = f" (failure reason {int(item.FailureReason):#06x})"
+            stated_reason = f" (failure reason {int(item.FailureReason):#06x})"
             break
-    raise CadError(f"{url}: the archive does not list the object as stored{why}", file=path)
+    problem = f"{url}: the archive does not list the object as stored{stated_reason}"
+    raise CadError(problem, file=path)
 
 
 def _named_uids(answer: Dataset, sequence: str) -> set[str]:

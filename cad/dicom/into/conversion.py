@@ -42,6 +42,8 @@ from cad.mri.imaging.units import in_unit
 from cad.mri.imaging.vendor import CSA_TAGS, phase_encoding_positive
 from cad.mri.imaging.volume import Volume
 
+_LISTED = 8  # most images that a message lists
+
 
 @dataclass
 class Converted:
@@ -118,7 +120,9 @@ def rival_images(study: SourceStudy, rules: ImportRules) -> dict[str, list[Stack
         which the rules want one. A role about which nothing can be said, because its slices form
         no image, is left out.
     """
-    return _Job(study, "", Path(), None, rules).rivals()
+    # Nothing is written, so the study needs neither an id nor folders.
+    job = _Job(study, study_id="", build=Path(), have=None, rules=rules)
+    return job.rivals()
 
 
 def read_back(
@@ -155,9 +159,12 @@ def read_back(
     """
     study = with_displacements(read_study(build, study_id, participant_id, rois))
     require_plausible(study, ranges)
-    beside = [d.sentence for d in study.displacements if d.size_mm >= SAID_MM]
+    displaced = []
+    for displacement in study.displacements:
+        if displacement.size_mm >= SAID_MM:  # less is smaller than a voxel
+            displaced.append(displacement.sentence)
     unmeasured = [image.sentence for image in study.unmeasured]
-    return [*study.missing_notes, *study.notes, *beside, *unmeasured]
+    return [*study.missing_notes, *study.notes, *displaced, *unmeasured]
 
 
 class _Job:
@@ -171,7 +178,7 @@ class _Job:
         self.build = build
         self.have = have
         self.rules = rules
-        left_out = [f"left out: {e.problem}" for e in study.unusable]
+        left_out = [f"left out: {error.problem}" for error in study.unusable]
         self.done = Converted(notes=[*left_out, *study.person_notes])
 
     def images(self) -> None:
@@ -181,13 +188,17 @@ class _Job:
         An error is raised if no series is the T2 image by the rules, or if no series matches any
         rule.
         """
-        written = {}
+        written = {}  # by role, whether the source has such an image
         for modality in MODALITIES:
-            write = self._dynamic if modality.dynamic else self._single
-            written[modality.name] = write(modality)
+            if modality.dynamic:
+                written[modality.name] = self._dynamic(modality)
+            else:
+                written[modality.name] = self._single(modality)
+        # A file of Ktrans is used only where no DICOM series is the map.
         written["ktrans"] = written["ktrans"] or self._from_file(KTRANS)
         written["vfa"] = self._write_by_value("flip angle", "vfa", "flip_angle")
         written["diffusion"] = self._write_by_value("b-value", "diffusion", "b_value")
+        # A site whose rules name no T2 image imports studies without one.
         if self.rules.t2w and not written["t2w"]:
             problem = f"no series is the T2 image by the rules; {self.study.listed()}"
             hint = "name it in the rules file; `cad import --explain` shows what matches"
@@ -200,7 +211,7 @@ class _Job:
         """Return the images of :func:`rival_images`."""
         rivals: dict[str, list[Stack]] = defaultdict(list)
         for modality in MODALITIES:
-            if modality.dynamic:
+            if modality.dynamic:  # all its series are taken, as phases
                 continue
             # Slices that form no image raise an error. It is dropped here, because the import
             # itself reports it.
@@ -208,14 +219,15 @@ class _Job:
                 stacks, _ = self._matching(modality.name)
                 if stacks and self._best(stacks) is None:
                     rivals[modality.name] = stacks
-        for name, key in (("vfa", "flip_angle"), ("diffusion", "b_value")):
+        for role, key in (("vfa", "flip_angle"), ("diffusion", "b_value")):
             by_value: dict[float, list[Stack]] = defaultdict(list)
-            with suppress(CadError):
-                for stack in self._accepted(self.rules.matches(name)):
+            with suppress(CadError):  # as above
+                for stack in self._accepted(self.rules.matches(role)):
                     by_value[getattr(stack.first, key)].append(stack)
+            # One image is wanted for each flip angle and b-value.
             for stacks in by_value.values():
                 if not self._of_one_acquisition(stacks, key) and self._best(stacks) is None:
-                    rivals[name] += stacks
+                    rivals[role] += stacks
         return rivals
 
     def masks(self) -> None:
@@ -224,32 +236,35 @@ class _Job:
         The regions come from a label map, a lesion map or annotation objects of the source.
         """
         vessel = self.study.beside(self.rules.vessel)
-        target = image_path(self.build, self.study_id, "vessel")
-        if vessel and not is_there(target, self.build, self.have):
+        vessel_target = image_path(self.build, self.study_id, "vessel")
+        if vessel and not is_there(vessel_target, self.build, self.have):
             volume = nifti.read_image(vessel)
-            nifti.write_volume(target, volume.with_array(volume.array != 0))
+            nifti.write_volume(vessel_target, volume.with_array(volume.array != 0))
         self._gland()
         target = image_path(self.build, self.study_id, "rois")
-        drawn_on = self._matching("t2w")[0] or self._matching("adc")[0]
-        reference = drawn_on[0] if drawn_on else None
+        # DICOM objects are drawn on the grid of the T2 image, else on that of the ADC image.
+        stacks, _ = self._matching("t2w")
+        if not stacks:
+            stacks, _ = self._matching("adc")
+        reference = stacks[0] if stacks else None
         notes = self.done.notes
         # An existing label map is never made again, because its regions may have been scored.
         if self.have and is_there(target, self.build, self.have):
             # Faulty regions in the source do no harm here, because the cohort's regions stay.
             with suppress(CadError):
-                drawn = find_regions(self.study, self.rules, reference, [])
-                in_cohort = nifti.read_label_map(self._in_cohort(target))
-                if drawn and not np.array_equal(drawn.labels.array, in_cohort.array):
+                regions = find_regions(self.study, self.rules, reference, notes=[])
+                labels_in_cohort = nifti.read_label_map(self._in_cohort(target))
+                if regions and not np.array_equal(regions.labels.array, labels_in_cohort.array):
                     notes.append("the source's regions are other than the cohort's, which stay")
             return
-        drawn = find_regions(self.study, self.rules, reference, notes)
-        if drawn is None:
+        regions = find_regions(self.study, self.rules, reference, notes)
+        if regions is None:
             return
-        nifti.write_volume(target, drawn.labels)
-        if drawn.frame_uid:
-            nifti.write_sidecar(target, {"FrameOfReferenceUID": drawn.frame_uid})
-        self.done.rois = drawn.rois
-        self.done.scores = list(drawn.scores)
+        nifti.write_volume(target, regions.labels)
+        if regions.frame_uid:  # image files state none
+            nifti.write_sidecar(target, {"FrameOfReferenceUID": regions.frame_uid})
+        self.done.rois = regions.rois
+        self.done.scores = list(regions.scores)
 
     def _gland(self) -> None:
         """Write the gland mask, drawn by a person or by any segmentation program."""
@@ -263,6 +278,7 @@ class _Job:
             path = first_of(self.study.tables, rules.gland_file, patient)
         if path is None and rules.outlines:
             path = outlined_gland(self.study.tables, patient, rules.outlines)
+        # Without any of these masks, the zones together are the gland.
         zones_path = self.study.beside(rules.zones.file) if rules.zones else None
         mask = gland_mask(path, rules.gland_values, zones_path, rules.zones, self.done.notes)
         if mask is not None:
@@ -274,7 +290,8 @@ class _Job:
         Without an accepted stack, the list is empty and the match is None.
         """
         for match in self.rules.matches(name):
-            if stacks := self._accepted((match,)):
+            stacks = self._accepted((match,))
+            if stacks:
                 return stacks, match
         return [], None
 
@@ -287,13 +304,17 @@ class _Job:
         return stacks_by_series(slices)
 
     def _single(self, modality: Modality) -> bool:
+        """Write the image of a modality that has one; return whether the source has such an image.
+
+        An image that the cohort has stays. An error is raised if its source has changed.
+        """
         stacks, match = self._matching(modality.name)
         if not stacks or match is None:
             return False
-        drawn_on = drawn_series(
+        series_with_masks = drawn_series(
             self.study.tables, self.study.patient_id, self.rules, modality.name, self.done.notes
         )
-        stack = self._preferred(stacks, f"the rule for {modality.name}", drawn_on)
+        stack = self._preferred(stacks, f"the rule for {modality.name}", series_with_masks)
         head = stack.first
         # At lower b-values, tissue with a long T2 stays bright, whether it is cancer or not
         # (PI-RADS v2.1 asks for b of at least 1400 s/mm2).
@@ -302,17 +323,20 @@ class _Job:
             hint = "name it under diffusion; the high-b image is then computed"
             raise CadError(problem, file=head.path.parent, hint=hint)
         target = image_path(self.build, self.study_id, modality.name)
-        if self._is_there(target, [stack], only=head.series_number == drawn_on):
-            self._require_same(
-                target, [stack], lambda: in_unit(read_stack(stack), modality, match.scale)[0]
-            )
+
+        def image_in_unit() -> tuple[Volume, str]:
+            return in_unit(read_stack(stack), modality, match.scale)
+
+        # If masks were drawn on this series, the cohort's image must be of this series, too.
+        if self._is_there(target, [stack], only=head.series_number == series_with_masks):
+            self._require_same(target, [stack], made=lambda: image_in_unit()[0])
         else:
             entries = self._sidecar_entries([stack])
-            image, source = in_unit(read_stack(stack), modality, match.scale)
+            image, unit_source = image_in_unit()
             nifti.write_volume(target, image)
             if modality.unit:
-                entries |= {"Units": modality.unit, "UnitsSource": source}
-                self.done.notes.append(f"{modality.name} in {modality.unit}: {source}")
+                entries |= {"Units": modality.unit, "UnitsSource": unit_source}
+                self.done.notes.append(f"{modality.name} in {modality.unit}: {unit_source}")
             if modality.name == "hbv" and head.b_value is not None:
                 entries["BValue"] = head.b_value
             nifti.write_sidecar(target, entries)
@@ -327,13 +351,14 @@ class _Job:
         the first successful match accepts, and ``taken`` is the number of the taken series. The
         user may want a series that a later match accepts.
         """
-        by_first = {stack.first.series_number for stack in stacks}
-        by_any = {stack.first.series_number for stack in self._accepted(self.rules.matches(name))}
-        others = sorted(str(number) for number in by_any - by_first)
-        if others:
+        first_numbers = {stack.first.series_number for stack in stacks}
+        stacks_of_rule = self._accepted(self.rules.matches(name))
+        all_numbers = {stack.first.series_number for stack in stacks_of_rule}
+        later_numbers = sorted(str(number) for number in all_numbers - first_numbers)
+        if later_numbers:
             self.done.notes.append(
-                f"{name}: series {', '.join(others)} meet a later match of the rule and are not "
-                f"taken; series {taken} meets an earlier one"
+                f"{name}: series {', '.join(later_numbers)} meet a later match of the rule and are "
+                f"not taken; series {taken} meets an earlier one"
             )
 
     def _ktrans_file(self) -> Path | None:
@@ -351,23 +376,27 @@ class _Job:
             return False
         target = image_path(self.build, self.study_id, modality.name)
 
-        def made() -> tuple[Volume, str]:
+        def map_in_unit() -> tuple[Volume, str]:
             with located(file=path):
-                image, source = in_unit(nifti.read_image(path), modality, self.rules.ktrans_scale)
-            return image.with_array(image.array.astype(np.float32)), source
+                image, unit_source = in_unit(
+                    nifti.read_image(path), modality, self.rules.ktrans_scale
+                )
+            return image.with_array(image.array.astype(np.float32)), unit_source
 
         if self.have is not None and is_there(target, self.build, self.have):
             image_in_cohort = self._in_cohort(target)
             if changed_since(image_in_cohort, [path]):
-                require_same(image_in_cohort, lambda: made()[0])
+                require_same(image_in_cohort, lambda: map_in_unit()[0])
         else:
-            image, source = made()
+            image, unit_source = map_in_unit()
             nifti.write_volume(target, image)
-            entries: JsonObject = {"Units": modality.unit, "UnitsSource": source}
+            entries: JsonObject = {"Units": modality.unit, "UnitsSource": unit_source}
             # The NIfTI file itself names no study. It belongs to this study by its path.
             entries["StudyInstanceUID"] = self.study.uid
             nifti.write_sidecar(target, entries)
-            self.done.notes.append(f"{modality.name} from its file, in {modality.unit}: {source}")
+            self.done.notes.append(
+                f"{modality.name} from its file, in {modality.unit}: {unit_source}"
+            )
         return True
 
     def _in_cohort(self, target: Path) -> Path:
@@ -388,7 +417,7 @@ class _Job:
         image = self._in_cohort(target)
         first = stacks[0].first
         entries = nifti.read_sidecar(image)
-        now = _uids_of_stacks(stacks)
+        uids_now = _uids_of_stacks(stacks)
         if not entries:
             raise CadError(
                 "its sidecar, which says what it was made of, is gone",
@@ -397,8 +426,9 @@ class _Job:
                 "import again",
             )
         with reading(image, "its sidecar lists no SOPInstanceUIDs", "remove the sidecar's entry"):
-            had = set(entries.get("SOPInstanceUIDs", now))
-        if had.issuperset(now):
+            # A sidecar without this list says nothing against the instances of now.
+            uids_of_image = set(entries.get("SOPInstanceUIDs", uids_now))
+        if uids_of_image.issuperset(uids_now):
             return True
         if not only and entries.get("SeriesInstanceUID") != first.series_uid:
             self.done.notes.append(
@@ -407,7 +437,8 @@ class _Job:
             )
             return True
         raise CadError(
-            f"{len(now - had)} of the {len(now)} instances that the source has now are not in it",
+            f"{len(uids_now - uids_of_image)} of the {len(uids_now)} instances that the source has "
+            "now are not in it",
             file=image,
             hint="import into another cohort folder, or remove the patient first by cad cohort "
             "remove, with the scores that the cohort alone has",
@@ -422,10 +453,10 @@ class _Job:
         if self.have is None:
             return False
         image = self._in_cohort(target)
-        had = nifti.read_sidecar(image)
+        entries = nifti.read_sidecar(image)
         # The image cannot be made again in two cases: it comes from another series, or from more
         # instances than the source still has.
-        if set(had.get("SOPInstanceUIDs", [])) != _uids_of_stacks(stacks):
+        if set(entries.get("SOPInstanceUIDs", [])) != _uids_of_stacks(stacks):
             return False
         paths = []
         for stack in stacks:
@@ -441,13 +472,17 @@ class _Job:
             require_same(self._in_cohort(target), made)
 
     def _require_same_phases(self, target: Path, stacks: list[Stack], rule: DynamicRule) -> None:
+        """Raise an error if the source now gives other voxels for the cohort's dynamic series."""
         if self.have is None or not self._is_to_compare(target, stacks):
             return
         phases = order_phases(stacks, rule.clock, rule.time_pattern, rule.interval)
         now = read_phases(phases)
-        frames = np.stack([now.grid.with_array(frame).upright().array for frame in now.frames])
+        upright_frames = []  # as a NIfTI file of the cohort stores them
+        for frame in now.frames:
+            upright_frames.append(now.grid.with_array(frame).upright().array)
         image = self._in_cohort(target)
-        require_equal(image, nifti.read_dynamic(image).frames, frames)
+        frames_in_cohort = nifti.read_dynamic(image).frames
+        require_equal(image, had=frames_in_cohort, now=np.stack(upright_frames))
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
         """Return one of several images: that on which masks were drawn, else the preferred one.
@@ -456,13 +491,13 @@ class _Job:
         """
         # A mask fits the image on which it was drawn. This image is therefore taken, even if the
         # site's rules prefer another one.
-        listed = [stack for stack in stacks if stack.first.series_number == drawn_on]
-        if drawn_on is not None and len(stacks) > 1 and len(listed) == 1:
+        drawn_stacks = [stack for stack in stacks if stack.first.series_number == drawn_on]
+        if drawn_on is not None and len(stacks) > 1 and len(drawn_stacks) == 1:
             self.done.notes.append(
                 f"{what}: {len(stacks)} images, series {drawn_on} is taken: masks were drawn on it"
             )
-            return listed[0]
-        if drawn_on is not None and not listed:
+            return drawn_stacks[0]
+        if drawn_on is not None and not drawn_stacks:
             self.done.notes.append(
                 f"{what}: masks were drawn on series {drawn_on}, which no match accepts"
             )
@@ -471,7 +506,7 @@ class _Job:
         best = self._best(stacks)
         if best is None:
             raise CadError(
-                f"{len(stacks)} images match {what}: {'; '.join(str(s) for s in stacks[:8])}",
+                f"{len(stacks)} images match {what}: {'; '.join(map(str, stacks[:_LISTED]))}",
                 file=self.study.top,
                 hint="make the rule narrower, list the wanted one first, or set prefer: last, "
                 "first or largest",
@@ -489,11 +524,16 @@ class _Job:
         prefer = self.rules.prefer
         if prefer is None:
             return None
-        highest = max(_rank(stack, prefer) for stack in stacks)
-        best = [stack for stack in stacks if _rank(stack, prefer) == highest]
-        return best[0] if len(best) == 1 else None
+        highest_rank = max(_rank(stack, prefer) for stack in stacks)
+        best_stacks = [stack for stack in stacks if _rank(stack, prefer) == highest_rank]
+        # Two images of the highest rank, such as two of one size, leave the choice open.
+        return best_stacks[0] if len(best_stacks) == 1 else None
 
     def _dynamic(self, modality: Modality) -> bool:
+        """Write the dynamic series with the times of its phases; return whether the source has one.
+
+        A series that the cohort has stays. An error is raised if its source has changed.
+        """
         rule = self.rules.dce
         if rule is None:
             return False
@@ -509,27 +549,28 @@ class _Job:
                 f"the dynamic series has one phase only: {stacks[0]}", file=self.study.top
             )
         phases = order_phases(stacks, rule.clock, rule.time_pattern, rule.interval)
-        entries = self._sidecar_entries([stack for _, stack in phases.timed])
-        entries["SeriesInstanceUIDs"] = list(
-            dict.fromkeys(stack.first.series_uid for _, stack in phases.timed)
-        )
+        stacks_by_time = [stack for _, stack in phases.timed]
+        entries = self._sidecar_entries(stacks_by_time)
+        # Phases may lie in several series or all in one: each series is listed once, in order.
+        series_uids = dict.fromkeys(stack.first.series_uid for stack in stacks_by_time)
+        entries["SeriesInstanceUIDs"] = list(series_uids)
         entries["VolumeTimingClock"] = phases.clock
         nifti.write_dynamic(target, read_phases(phases), entries)
-        steps = np.diff(phases.times)
+        seconds_between = np.diff(phases.times)
         self.done.notes += [f"dce: {note}" for note in phases.notes]
         self.done.notes.append(
-            f"dce from {len(phases.timed)} phases, {phases.clock} clock, steps {steps.min():.3g} "
-            f"to {steps.max():.3g} s"
+            f"dce from {len(phases.timed)} phases, {phases.clock} clock, steps "
+            f"{seconds_between.min():.3g} to {seconds_between.max():.3g} s"
         )
         return True
 
-    def _write_by_value(self, what: str, name: str, key: str) -> bool:
+    def _write_by_value(self, what: str, role: str, key: str) -> bool:
         """Write one image for each flip angle or b-value; return whether there is any.
 
-        ``what`` is the quantity in messages, ``name`` the role of the series in the rules, and
-        ``key`` the field of a frame: ``flip_angle`` or ``b_value``.
+        ``what`` is the quantity in messages, ``role`` is ``vfa`` or ``diffusion``, and ``key`` is
+        the field of a frame: ``flip_angle`` or ``b_value``.
         """
-        stacks = self._accepted(self.rules.matches(name))
+        stacks = self._accepted(self.rules.matches(role))
         by_value: dict[float, list[Stack]] = defaultdict(list)
         for stack in stacks:
             value = getattr(stack.first, key)
@@ -564,9 +605,10 @@ class _Job:
         for index in count(1):
             target = vfa_path(self.build, self.study_id, index)
             if is_there(target, self.build, self.have) and self.have:
-                entries = nifti.read_sidecar(self.have / target.relative_to(self.build))
-                if entries.get("FlipAngle") == angle:
+                sidecar = nifti.read_sidecar(self.have / target.relative_to(self.build))
+                if sidecar.get("FlipAngle") == angle:
                     break
+            # Not in the cohort; but this import may have written it for another angle.
             elif not target.exists():
                 break
         return target
@@ -576,8 +618,8 @@ class _Job:
 
         This is one image, or for a b-value perhaps an image for each direction of the gradient.
         """
-        together = self._of_one_acquisition(stacks, key)
-        return together or [self._preferred(stacks, what)]
+        one_acquisition = self._of_one_acquisition(stacks, key)
+        return one_acquisition or [self._preferred(stacks, what)]
 
     def _of_one_acquisition(self, stacks: list[Stack], key: str) -> list[Stack]:
         """Return those of a b-value's images that one acquisition made; empty if there are several.
@@ -587,12 +629,12 @@ class _Job:
         if key != "b_value":
             return []
         # A trace image that the scanner made is taken rather than a mean over the directions.
-        scanners = [s for s in stacks if "TRACEW" in s.first.image_type]
-        if len(scanners) == 1:
-            return scanners
+        trace_images = [stack for stack in stacks if "TRACEW" in stack.first.image_type]
+        if len(trace_images) == 1:
+            return trace_images
         # Images of several series are not averaged: they are repeated acquisitions, and not
         # directions of the gradient.
-        if len({s.first.series_uid for s in stacks}) == 1:
+        if len({stack.first.series_uid for stack in stacks}) == 1:
             return stacks
         return []
 
@@ -602,6 +644,7 @@ class _Job:
         An error is raised for a series that may be incomplete.
         """
         for stack in stacks:
+            # A folder with an unreadable file may lack one of this series' images.
             if any(item.path.parent in self.study.damaged for item in stack.slices):
                 problem = f"{stack} may be incomplete: a file beside its slices could not be read"
                 raise CadError(
@@ -613,16 +656,18 @@ class _Job:
             )
             if stack.order_of_numbers is not None and note not in self.done.notes:
                 self.done.notes.append(note)
-        stack = stacks[0]
-        head = stack.first
-        uids = [item.sop_uid for item in stack.slices]
+        first_stack = stacks[0]
+        head = first_stack.first
+        uids = [item.sop_uid for item in first_stack.slices]
         # If the image was computed from several stacks, none of its slices is a DICOM instance. The
         # instances of all these stacks are then listed.
         if len(stacks) > 1:
             uids = sorted(_uids_of_stacks(stacks))
         # Frames of an enhanced object share the UID of the object. Frame numbers, which begin
         # with 1, distinguish them (PS3.3 10.3, Referenced Frame Number).
-        frames = [item.index + 1 for item in stack.slices] if len(set(uids)) < len(uids) else None
+        frame_numbers = None
+        if len(set(uids)) < len(uids):
+            frame_numbers = [item.index + 1 for item in first_stack.slices]
         entries = {
             "RepetitionTime": head.repetition_time,
             # DICOM states the echo time in ms (PS3.3 C.8.3.1), BIDS in s.
@@ -642,8 +687,8 @@ class _Job:
             "FrameOfReferenceUID": head.frame_uid or None,
             "SOPClassUID": head.sop_class,
             "SOPInstanceUIDs": uids,
-            "SourceFrames": frames,
-            "InstanceNumbers": [item.instance_number for item in stack.slices],
+            "SourceFrames": frame_numbers,
+            "InstanceNumbers": [item.instance_number for item in first_stack.slices],
             "SourcePatientID": self.study.patient_id if self.rules.labels == "id" else None,
         }
         return {key: value for key, value in entries.items() if value is not None}
@@ -688,7 +733,7 @@ def _phase_encoding_entry(head: Frame) -> dict[str, str]:
     header says in which of the two senses the phase is encoded.
     """
     axis = {"ROW": "i", "COL": "j", "COLUMN": "j"}.get(head.phase_encoding.upper())
-    if axis is None:
+    if axis is None:  # the header states no direction
         return {}
     if maker(head.manufacturer) != "Siemens":
         return {"PhaseEncodingAxis": axis}
@@ -699,6 +744,7 @@ def _phase_encoding_entry(head: Frame) -> dict[str, str]:
 
 
 def _uids_of_stacks(stacks: list[Stack]) -> set[str]:
+    """Return the SOPInstanceUIDs of all slices of some stacks."""
     uids = set()
     for stack in stacks:
         uids |= {frame.sop_uid for frame in stack.slices}
@@ -707,7 +753,7 @@ def _uids_of_stacks(stacks: list[Stack]) -> set[str]:
 
 def _day(stated: str) -> str | None:
     """Return the day of a frame's ``study_date`` in ISO form; None if there is none."""
-    day = stated[:8]
+    day = stated[:8]  # YYYYMMDD; a time may follow
     return f"{day[:4]}-{day[4:6]}-{day[6:]}" if day else None
 
 
@@ -732,8 +778,11 @@ def stacks_by_series(frames: Iterable[Frame]) -> list[Stack]:
 
 
 def _rank(stack: Stack, prefer: str | None) -> tuple[float, float]:
+    """Return what orders images by the rule ``prefer``: the image of the highest rank is taken."""
     if prefer == "largest":
         return float(np.prod(stack.shape)), 0.0
     head = stack.first
+    # For the first image, the earliest time must rank highest. The series number decides if two
+    # images have the same time.
     sign = -1.0 if prefer == "first" else 1.0
     return sign * (head.acquisition_time or 0.0), sign * head.series_number

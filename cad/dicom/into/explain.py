@@ -57,7 +57,12 @@ _CALCULATED = re.compile(
     r"calc|synth|comput|extrapol|(?<![a-z])syn(?![a-z])|(?<![a-z])c_?dwi|(?<![a-z])[ce]-?b\d",
     re.IGNORECASE,
 )
-_MANY = 5
+_MANY = 5  # so many images in a series, or series of one kind, are phases of a dynamic series
+_TOO_MANY_ANGLES = 3 * _MANY  # so many series of a study are no flip angles
+_SHORT_REPETITION_S = 0.1
+_SHOWN_KINDS_OF_IMAGE = 3  # most kinds of image of a series that a candidate's line lists
+_REASONS_IN_HINT = 3
+_LISTED_NUMBERS = 20  # most series numbers that a message lists
 # Roles of a series (such as T2) that are filled by one image or one dynamic series. If two kinds of
 # series fit such a role, or a study has two series that fit it, a person has to decide.
 _ONE_IMAGE = ("t2w", "adc", "ktrans", "dce", "hbv")
@@ -65,6 +70,10 @@ _ONE_IMAGE = ("t2w", "adc", "ktrans", "dce", "hbv")
 # name of this value in a frame.
 _BY_VALUE = {"vfa": "flip_angle", "diffusion": "b_value"}
 _LEAST_WATER_ML = 2.0
+# Percentile of the brightest values of an ADC map, which a bladder has; and the least brightness of
+# a voxel of water, as a share of them.
+_BRIGHTEST_PERCENT = 99.5
+_SHARE_OF_BRIGHTEST = 0.8
 # For the picture of a candidate: percentiles of the values that become black and white, and largest
 # number of pixels per side.
 _SHOWN = (1.0, 99.5)
@@ -149,71 +158,74 @@ def proposed_rules(
         For a decision that names no candidate.
     """
     studies = list(studies)
-    kinds: dict[str, list[list[Frame]]] = defaultdict(list)
+    # A kind of series is a description with # for each number.
+    series_by_kind: dict[str, list[list[Frame]]] = defaultdict(list)
     for study in studies:
         for frames in by_series(study.slices):
-            kinds[NUMBER.sub("#", frames[0].description)].append(frames)
+            series_by_kind[NUMBER.sub("#", frames[0].description)].append(frames)
     undecided: dict[str, list[Candidate]] = {}
     rules: dict[str, object] = {"name": "my cohort", "site": "my hospital", "labels": "pseudonym"}
-    taken: set[str] = set()
-    for name, test in _TESTS.items():
-        fitting = []
-        for kind, series in kinds.items():
-            if kind not in taken and test(series[0][0].description, series):
-                fitting.append(kind)
-        # Number of the series that a person has chosen for this image
-        decided = take.get(name) if take else None
+    taken_kinds: set[str] = set()
+    for role, fits in _TESTS.items():
+        fitting_kinds = []
+        for kind, series in series_by_kind.items():
+            first_frame = series[0][0]
+            if kind not in taken_kinds and fits(first_frame.description, series):
+                fitting_kinds.append(kind)
+        # The number of the series that a person has chosen for this role.
+        chosen_number = take.get(role) if take else None
         values_of_chosen: dict[str, set[float]] = {}
-        if decided is not None and name in _BY_VALUE:
-            values_of_chosen = _values_of_chosen(name, decided, fitting, kinds)
-        elif decided is not None:
-            fitting = _decided_kind(name, decided, fitting, kinds)
-        elif name in _ONE_IMAGE:
-            rivals = _rival_series(name, fitting, kinds)
+        if chosen_number is not None and role in _BY_VALUE:
+            values_of_chosen = _values_of_chosen(role, chosen_number, fitting_kinds, series_by_kind)
+        elif chosen_number is not None:
+            fitting_kinds = _decided_kind(role, chosen_number, fitting_kinds, series_by_kind)
+        elif role in _ONE_IMAGE:
+            rivals = _rival_series(role, fitting_kinds, series_by_kind)
             if rivals:
-                if name == "dce":
+                if role == "dce":  # a person chooses a dynamic series, and not each of its phases
                     rivals = _first_phases(rivals)
-                undecided[name] = [_candidate(frames, call, pictures) for frames in rivals]
-        if not fitting:
+                undecided[role] = [_candidate(frames, call, pictures) for frames in rivals]
+        if not fitting_kinds:
             continue
-        if name in ("vfa", "dce"):
-            taken.update(fitting)
-        elif name not in ("hbv", "diffusion"):  # one series may contain all b-values
-            taken.add(fitting[0])
+        # A kind that one role takes is not offered to later roles.
+        if role in ("vfa", "dce"):
+            taken_kinds.update(fitting_kinds)
+        elif role not in ("hbv", "diffusion"):  # one series may contain all b-values
+            taken_kinds.add(fitting_kinds[0])
         matches = []
-        for kind in fitting:
-            matches += _matches_of_kind(name, kind, kinds[kind], values_of_chosen.get(kind, set()))
-        if name == "diffusion":
-            candidates = _candidates_by_calculation(fitting, kinds, call, pictures)
+        for kind in fitting_kinds:
+            left_out = values_of_chosen.get(kind, set())
+            matches += _matches_of_kind(role, kind, series_by_kind[kind], left_out)
+        if role == "diffusion":
+            candidates = _candidates_by_calculation(fitting_kinds, series_by_kind, call, pictures)
             if candidates:
-                undecided[name] = candidates
-        is_one_image = name in _ONE_IMAGE
-        if is_one_image and decided is not None and _repeated_series(name, kinds[fitting[0]]):
-            # If one study has two series of this description, the number of the series decides,
-            # too.
-            numbered = {**matches[0], "series_number": decided}
+                undecided[role] = candidates
+        first_kind = series_by_kind[fitting_kinds[0]]
+        is_chosen_image = role in _ONE_IMAGE and chosen_number is not None
+        # If one study has two series of this description, the number of the series decides, too.
+        if is_chosen_image and _repeated_series(role, first_kind):
+            numbered = {**matches[0], "series_number": chosen_number}
             # The series of all matches are joined into one dynamic series. So no match may remain
             # that fits both series.
-            if name == "dce":
+            if role == "dce":
                 matches[0] = numbered
             else:
                 matches.insert(0, numbered)
-        rules[name] = matches
-        if name == "dce":
-            rules[name] = _dynamic(matches, kinds[fitting[0]])
+        rules[role] = matches
+        if role == "dce":
+            rules[role] = _dynamic_rule(matches, first_kind)
+    # The import itself may still find two images for one role.
     settings = parse_settings(ImportRules, rules)
-    for name, series in _rivals_by_rules(studies, settings).items():
-        if name not in undecided:
-            undecided[name] = [_candidate(frames, call, pictures) for frames in series]
-    if undecided:
-        lines = {}
-        for name, candidates in undecided.items():
-            lines[name] = [candidate.line for candidate in candidates]
-        rules = {"undecided": lines, **rules}
-    text = _comment_on_files(studies) + yaml.safe_dump(
-        rules, sort_keys=False, allow_unicode=True, width=200
-    )
-    return Proposal(text, undecided)
+    for role, series in _rivals_by_rules(studies, settings).items():
+        if role not in undecided:
+            undecided[role] = [_candidate(frames, call, pictures) for frames in series]
+    if undecided:  # this stands first in the file, so that nobody overlooks it
+        lines_by_role = {}
+        for role, candidates in undecided.items():
+            lines_by_role[role] = [candidate.line for candidate in candidates]
+        rules = {"undecided": lines_by_role, **rules}
+    yaml_text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=200)
+    return Proposal(_comment_on_files(studies) + yaml_text, undecided)
 
 
 def _rivals_by_rules(
@@ -222,11 +234,11 @@ def _rivals_by_rules(
     """Return, by role, the series among which an import with these rules could not choose."""
     rivals: dict[str, list[list[Frame]]] = defaultdict(list)
     for study in studies:
-        for name, stacks in rival_images(study, rules).items():
-            uids = {stack.first.series_uid for stack in stacks}
+        for role, stacks in rival_images(study, rules).items():
+            rival_uids = {stack.first.series_uid for stack in stacks}
             for frames in by_series(study.slices):
-                if frames[0].series_uid in uids:
-                    rivals[name].append(frames)
+                if frames[0].series_uid in rival_uids:
+                    rivals[role].append(frames)
     for series in rivals.values():
         series.sort(key=lambda frames: frames[0].series_number)
     return rivals
@@ -242,77 +254,87 @@ def _comment_on_files(studies: Iterable[SourceStudy]) -> str:
     for study in studies:
         folders.update(study.tables)
         patient_ids.add(study.patient_id)
-    patients = sorted(patient_ids - {""}, key=len, reverse=True)
-    counts: Counter[str] = Counter()
-    listed = set()
+    # Long ids are replaced first: a short id may be a part of a long one.
+    sorted_ids = sorted(patient_ids - {""}, key=len, reverse=True)
+    files_by_pattern: Counter[str] = Counter()
+    counted_paths = set()
     for folder in sorted(folders):
         for path in sorted(folder.rglob("*")):
             is_beside = path.name.lower().endswith(_FILES_BESIDE)
-            if not is_beside or path in listed or not path.is_file() or leads_out(path, folder):
+            # A folder of tables may lie inside another: each file counts once.
+            if not is_beside or path in counted_paths:
                 continue
-            listed.add(path)
-            name = path.relative_to(folder).as_posix()
-            for patient in patients:
-                name = name.replace(patient, "{patient}")
-            counts[printable(name)] += 1
-    if not counts:
+            if not path.is_file() or leads_out(path, folder):
+                continue
+            counted_paths.add(path)
+            pattern = path.relative_to(folder).as_posix()
+            for patient_id in sorted_ids:
+                pattern = pattern.replace(patient_id, "{patient}")
+            files_by_pattern[printable(pattern)] += 1
+    if not files_by_pattern:
         return ""
     lines = [
         "# No rule below takes these files beside the series. A rule may take them by",
         f"# {_RULES_OF_FILES}:",
     ]
-    for name, count in list(counts.items())[:_MOST_FILES]:
-        lines.append(f"#   {name}" + (f" ({count} files)" if count > 1 else ""))
-    if len(counts) > _MOST_FILES:
-        lines.append(f"#   and {len(counts) - _MOST_FILES} more")
+    for pattern, count in list(files_by_pattern.items())[:_MOST_FILES]:
+        files_text = f" ({count} files)" if count > 1 else ""
+        lines.append(f"#   {pattern}{files_text}")
+    if len(files_by_pattern) > _MOST_FILES:
+        lines.append(f"#   and {len(files_by_pattern) - _MOST_FILES} more")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
+def _rival_kinds(
+    fitting_kinds: list[str], series_by_kind: dict[str, list[list[Frame]]]
+) -> list[str]:
     """Return those kinds of series that occur in one study together with another kind of the list.
 
     A kind is named by the description of its series, with ``#`` for each number.
     """
-    studies_of = {}
-    for kind in fitting:
-        studies_of[kind] = {frames[0].study_uid for frames in kinds[kind]}
+    studies_by_kind = {}
+    for kind in fitting_kinds:
+        studies_by_kind[kind] = {frames[0].study_uid for frames in series_by_kind[kind]}
     rivals = []
-    for kind in fitting:
+    for kind in fitting_kinds:
         studies_of_others = set()
-        for other in fitting:
+        for other in fitting_kinds:
             if other != kind:
-                studies_of_others |= studies_of[other]
-        if studies_of[kind] & studies_of_others:
+                studies_of_others |= studies_by_kind[other]
+        if studies_by_kind[kind] & studies_of_others:
             rivals.append(kind)
     return rivals
 
 
-def _repeated_series(name: str, series: list[list[Frame]]) -> list[list[Frame]]:
+def _repeated_series(role: str, series: list[list[Frame]]) -> list[list[Frame]]:
     """Return the series of one kind of image of which a study has more than one.
 
-    ``name`` is the kind, such as ``dce``. Of high-b images only series with the highest b-value
-    count. Of dynamic series only a series that holds many phases counts, because the phases may
-    also come as one series each.
+    ``role`` is what the image is, such as ``dce``. Of high-b images only series with the highest
+    b-value count. Of dynamic series only a series that holds many phases counts, because the phases
+    may also come as one series each.
     """
-    if name == "dce":
-        series = [frames for frames in series if _stacks(frames) >= _MANY]
-    if name == "hbv":
+    if role == "dce":
+        series = [frames for frames in series if _n_images(frames) >= _MANY]
+    if role == "hbv":  # series that have other b-values as well count by their highest
         highest = _highest_b(series)
         series = [frames for frames in series if max(_b_values([frames]), default=0.0) == highest]
-    count = Counter(frames[0].study_uid for frames in series)
-    return [frames for frames in series if count[frames[0].study_uid] > 1]
+    n_of_study = Counter(frames[0].study_uid for frames in series)
+    return [frames for frames in series if n_of_study[frames[0].study_uid] > 1]
 
 
 def _rival_series(
-    name: str, fitting: list[str], kinds: dict[str, list[list[Frame]]]
+    role: str, fitting_kinds: list[str], series_by_kind: dict[str, list[list[Frame]]]
 ) -> list[list[Frame]]:
     """Return the undecided series: those of two kinds of one study, or of one kind that a study has
     twice.
     """
-    rival_kinds = _rival_kinds(fitting, kinds)
+    rival_kinds = _rival_kinds(fitting_kinds, series_by_kind)
     rivals = []
-    for kind in fitting:
-        rivals += kinds[kind] if kind in rival_kinds else _repeated_series(name, kinds[kind])
+    for kind in fitting_kinds:
+        if kind in rival_kinds:
+            rivals += series_by_kind[kind]
+        else:
+            rivals += _repeated_series(role, series_by_kind[kind])
     return sorted(rivals, key=lambda frames: frames[0].series_number)
 
 
@@ -323,97 +345,105 @@ def _first_phases(series: list[list[Frame]]) -> list[list[Frame]]:
     the first series of each study is kept.
     """
     first_series: dict[tuple[str, str], list[Frame]] = {}
-    shown = []
+    first_phases = []
     for frames in series:
-        if _stacks(frames) >= _MANY:
-            shown.append(frames)
+        if _n_images(frames) >= _MANY:  # a dynamic series with all its phases
+            first_phases.append(frames)
             continue
-        kind = (frames[0].study_uid, NUMBER.sub("#", frames[0].description))
-        if kind not in first_series:
-            first_series[kind] = frames
-            shown.append(frames)
-    return shown
+        study_and_kind = (frames[0].study_uid, NUMBER.sub("#", frames[0].description))
+        if study_and_kind not in first_series:
+            first_series[study_and_kind] = frames
+            first_phases.append(frames)
+    return first_phases
 
 
 def _decided_kind(
-    name: str, number: int, fitting: list[str], kinds: dict[str, list[list[Frame]]]
+    role: str, number: int, fitting_kinds: list[str], series_by_kind: dict[str, list[list[Frame]]]
 ) -> list[str]:
     """Return the kinds of series that are left after a person has chosen one by a series number.
 
-    These are the chosen kind, and the kinds that never occur in one study with it.
+    These are the chosen kind, and those of ``fitting_kinds`` that never occur in one study with it.
     """
-    candidates = _rival_series(name, fitting, kinds)
+    candidates = _rival_series(role, fitting_kinds, series_by_kind)
+    # Without rivals a person may still choose, among all series that fit.
     if not candidates:
-        candidates = _series_of_kinds(fitting, kinds)
-    chosen = _kind_of_number(name, number, candidates)
-    decided = [chosen]
-    for kind in fitting:
-        if kind != chosen and kind not in _rival_kinds([kind, chosen], kinds):
-            decided.append(kind)
-    return decided
+        candidates = _series_of_kinds(fitting_kinds, series_by_kind)
+    chosen = _kind_of_number(role, number, candidates)
+    remaining_kinds = [chosen]
+    for kind in fitting_kinds:
+        if kind != chosen and kind not in _rival_kinds([kind, chosen], series_by_kind):
+            remaining_kinds.append(kind)
+    return remaining_kinds
 
 
-def _series_of_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[list[Frame]]:
+def _series_of_kinds(
+    fitting_kinds: list[str], series_by_kind: dict[str, list[list[Frame]]]
+) -> list[list[Frame]]:
     """Return the series of several kinds, kind after kind."""
     series = []
-    for kind in fitting:
-        series += kinds[kind]
+    for kind in fitting_kinds:
+        series += series_by_kind[kind]
     return series
 
 
-def _kind_of_number(name: str, number: int, candidates: list[list[Frame]]) -> str:
-    """Return the kind of the candidate series that has a number."""
+def _kind_of_number(role: str, number: int, candidates: list[list[Frame]]) -> str:
+    """Return the kind of the candidate series that has a number.
+
+    A kind is the description of a series, with ``#`` for each number in it.
+    """
     kind_of_number = {}
-    descriptions = defaultdict(set)
+    descriptions_of_number = defaultdict(set)
     for frames in candidates:
         kind_of_number[frames[0].series_number] = NUMBER.sub("#", frames[0].description)
-        descriptions[frames[0].series_number].add(printable(frames[0].description))
-    if len(descriptions[number]) > 1:
-        listed = " and ".join(repr(text) for text in sorted(descriptions[number]))
+        descriptions_of_number[frames[0].series_number].add(printable(frames[0].description))
+    if len(descriptions_of_number[number]) > 1:
+        listed = " and ".join(repr(text) for text in sorted(descriptions_of_number[number]))
         raise CadError(
             f"series {number} is {listed}, in different studies: the number does not decide",
-            hint=f"write the description that is {name} into the rules file",
+            hint=f"write the description that is {role} into the rules file",
         )
     if number not in kind_of_number:
-        listed = ", ".join(str(candidate) for candidate in sorted(kind_of_number)[:20])
-        raise CadError(f"series {number} could not be {name}", hint=f"candidates: {listed or '-'}")
+        listed = ", ".join(str(candidate) for candidate in sorted(kind_of_number)[:_LISTED_NUMBERS])
+        raise CadError(f"series {number} could not be {role}", hint=f"candidates: {listed or '-'}")
     return kind_of_number[number]
 
 
 def _values_of_chosen(
-    name: str, number: int, fitting: list[str], kinds: dict[str, list[list[Frame]]]
+    role: str, number: int, fitting_kinds: list[str], series_by_kind: dict[str, list[list[Frame]]]
 ) -> dict[str, set[float]]:
     """Return, by kind, the b-values or flip angles that a study also has in the chosen kind.
 
     The chosen kind is that of the series with this number. Of another kind, images of these values
     are not taken; images of other values are.
     """
-    chosen = _kind_of_number(name, number, _series_of_kinds(fitting, kinds))
-    in_chosen: dict[tuple[str, float], set[int]] = defaultdict(set)
-    for frames in kinds[chosen]:
+    chosen = _kind_of_number(role, number, _series_of_kinds(fitting_kinds, series_by_kind))
+    # The numbers of the chosen kind's series, by study and value.
+    numbers_by_value: dict[tuple[str, float], set[int]] = defaultdict(set)
+    for frames in series_by_kind[chosen]:
         for frame in frames:
-            value = getattr(frame, _BY_VALUE[name])
+            value = getattr(frame, _BY_VALUE[role])
             if value is not None:
-                in_chosen[frame.study_uid, value].add(frames[0].series_number)
-    for (_, value), numbers in in_chosen.items():
+                numbers_by_value[frame.study_uid, value].add(frames[0].series_number)
+    # Two series of the chosen kind with one value are still rivals: the choice must not be one.
+    for (_, value), numbers in numbers_by_value.items():
         if number in numbers and len(numbers) > 1:
-            listed = ", ".join(str(each) for each in sorted(numbers))
+            listed = ", ".join(str(series_number) for series_number in sorted(numbers))
             raise CadError(
-                f"series {listed} have one description and {_BY_VALUE[name]} {value:g}: the number "
-                f"{number} does not decide for {name}",
+                f"series {listed} have one description and {_BY_VALUE[role]} {value:g}: the number "
+                f"{number} does not decide for {role}",
                 hint="write the rules without this --take; then set prefer: last or first in them, "
-                f"or give each match under {name} a series_number",
+                f"or give each match under {role} a series_number",
             )
-    values: dict[str, set[float]] = defaultdict(set)
-    for kind in fitting:
+    values_by_kind: dict[str, set[float]] = defaultdict(set)
+    for kind in fitting_kinds:
         if kind == chosen:
             continue
-        for frames in kinds[kind]:
+        for frames in series_by_kind[kind]:
             for frame in frames:
-                value = getattr(frame, _BY_VALUE[name])
-                if value is not None and (frame.study_uid, value) in in_chosen:
-                    values[kind].add(value)
-    return values
+                value = getattr(frame, _BY_VALUE[role])
+                if value is not None and (frame.study_uid, value) in numbers_by_value:
+                    values_by_kind[kind].add(value)
+    return values_by_kind
 
 
 def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
@@ -426,16 +456,17 @@ def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
     try:
         stacks = stacks_of(frames)
     except CadError as error:
-        return Candidate(f"{title}: {error.problem}")
-    counts = Counter(_image(stack) for stack in stacks)
-    images = []
-    for image, count in list(counts.items())[:3]:
-        images.append(f"{count} of {image}" if count > 1 else image)
-    line = f"{title}: {'; '.join(images)}"
+        return Candidate(f"{title}: {error.problem}")  # its slices form no image
+    n_of_image = Counter(_image_words(stack) for stack in stacks)
+    image_texts = []
+    for image, count in list(n_of_image.items())[:_SHOWN_KINDS_OF_IMAGE]:
+        image_texts.append(f"{count} of {image}" if count > 1 else image)
+    line = f"{title}: {'; '.join(image_texts)}"
     if head.sequence_name:
         line += f", {printable(head.sequence_name)}"
     if head.acquisition_time is not None:
         line += f", taken at {_clock_words(head)}"
+    # Water shows whether the values of an ADC map have the usual scale.
     if _ADC.search(head.description):
         water = _water_of(stacks[0], call)
         if water is not None:
@@ -460,19 +491,23 @@ def _slices_of(stack: Stack, call: Call) -> list[np.ndarray]:
 def _preview_slices(stack: Stack) -> list[np.ndarray]:
     """Return three slices of an image as grey levels, small enough for a page."""
     values = read_stack(stack).array.astype(float)
-    finite = values[np.isfinite(values)]
-    low, high = np.percentile(finite, _SHOWN) if finite.size else (0.0, 0.0)
+    finite_values = values[np.isfinite(values)]
+    black, white = np.percentile(finite_values, _SHOWN) if finite_values.size else (0.0, 0.0)
     count, rows, columns = values.shape
+    # Only every step-th pixel is shown, so that no side is longer than the picture.
     step = max(1, math.ceil(max(rows, columns) / _PICTURE))
     slices = []
-    for place in sorted({count // 4, count // 2, 3 * count // 4}):
-        small = np.nan_to_num(values[place, ::step, ::step], nan=low)
-        share = np.clip((small - low) / max(high - low, 1e-12), 0.0, 1.0)
-        slices.append(np.round(255.0 * share).astype(np.uint8))
+    quarters = {count // 4, count // 2, 3 * count // 4}  # fewer than three in a thin image
+    for slice_index in sorted(quarters):
+        small = np.nan_to_num(values[slice_index, ::step, ::step], nan=black)
+        value_range = max(white - black, 1e-12)  # an image of one value must not divide by 0
+        brightness = np.clip((small - black) / value_range, 0.0, 1.0)
+        slices.append(np.round(255.0 * brightness).astype(np.uint8))
     return slices
 
 
 def _clock_words(head: Frame) -> str:
+    """Return the time at which a frame was acquired, as HH:MM:SS."""
     minutes, seconds = divmod(int(head.acquisition_time or 0), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02d}:{minutes:02d}:{seconds:02d}"
@@ -505,49 +540,61 @@ def _free_water(stack: Stack) -> float | None:
     positive = values[values > 0]
     if not positive.size:
         return None
-    smooth = ndimage.median_filter(values, (1, 3, 3))
-    bright = smooth >= 0.8 * np.percentile(smooth[values > 0], 99.5)
-    labels, count = ndimage.label(bright)
-    if not count:
+    smoothed = ndimage.median_filter(values, (1, 3, 3))  # single noisy voxels are not bright
+    brightest = np.percentile(smoothed[values > 0], _BRIGHTEST_PERCENT)
+    is_bright = smoothed >= _SHARE_OF_BRIGHTEST * brightest
+    region_of_voxel, n_regions = ndimage.label(is_bright)
+    if not n_regions:
         return None
-    sizes = np.bincount(labels.ravel())
-    sizes[0] = 0
-    voxel = float(np.prod(stack.spacing)) / 1000.0
-    largest = int(sizes.argmax())
-    if sizes[largest] * voxel < _LEAST_WATER_ML:
+    voxels_of_region = np.bincount(region_of_voxel.ravel())
+    voxels_of_region[0] = 0  # number 0 stands for all voxels outside of regions
+    voxel_ml = float(np.prod(stack.spacing)) / 1000.0  # from mm3
+    largest = int(voxels_of_region.argmax())
+    # A small bright region may be a cyst or noise, and no bladder.
+    if voxels_of_region[largest] * voxel_ml < _LEAST_WATER_ML:
         return None
-    return float(np.median(values[labels == largest]))
+    return float(np.median(values[region_of_voxel == largest]))
 
 
-def _dynamic(matches: list[dict[str, object]], series: list[list[Frame]]) -> dict[str, object]:
-    timed = all(_SECONDS.search(frames[0].description) for frames in series)
-    return {"match": matches, "clock": "description" if timed else "auto"}
+def _dynamic_rule(matches: list[dict[str, object]], series: list[list[Frame]]) -> dict[str, object]:
+    """Return the rule for a dynamic series from its matches.
+
+    The times come from the descriptions if all series state seconds there.
+    """
+    all_state_seconds = all(_SECONDS.search(frames[0].description) for frames in series)
+    return {"match": matches, "clock": "description" if all_state_seconds else "auto"}
 
 
 def _kind_pattern(kind: str) -> str:
-    return "^" + re.sub(r"([^\w\s#-])", r"\\\1", kind).replace("#", r"[\d.]+") + "$"
+    """Return a regular expression of all descriptions of a kind, in which # stands for a number."""
+    escaped = re.sub(r"([^\w\s#-])", r"\\\1", kind)
+    return "^" + escaped.replace("#", r"[\d.]+") + "$"
 
 
-def _stacks(frames: list[Frame]) -> int:
+def _n_images(frames: list[Frame]) -> int:
+    """Return the number of 3-D images in a series; 0 if its slices form no image."""
     try:
         return len(stacks_of(frames))
     except CadError:
         return 0
 
 
-def _is_t2(kind: str, series: list[list[Frame]]) -> bool:
+def _is_t2(description: str, series: list[list[Frame]]) -> bool:
+    """Tell whether series of one kind are axial T2 images, one image each."""
     return (
-        bool(_T2.search(kind) and _AXIAL.search(kind))
-        and not _OTHER_PLANE.search(kind)
-        and _stacks(series[0]) == 1
+        bool(_T2.search(description) and _AXIAL.search(description))
+        and not _OTHER_PLANE.search(description)
+        and _n_images(series[0]) == 1
     )
 
 
-def _is_adc(kind: str, series: list[list[Frame]]) -> bool:
-    return "ADC" in series[0][0].image_type or bool(_ADC.search(kind))
+def _is_adc(description: str, series: list[list[Frame]]) -> bool:
+    """Tell whether series of one kind are ADC maps."""
+    return "ADC" in series[0][0].image_type or bool(_ADC.search(description))
 
 
 def _b_values(series: list[list[Frame]]) -> set[float]:
+    """Return all b-values of some series."""
     values = set()
     for frames in series:
         values |= {frame.b_value for frame in frames if frame.b_value is not None}
@@ -555,11 +602,13 @@ def _b_values(series: list[list[Frame]]) -> set[float]:
 
 
 def _highest_b(series: list[list[Frame]]) -> float:
+    """Return the highest b-value of some series that have any."""
     return max(_b_values(series))
 
 
-def _is_weighted(kind: str, series: list[list[Frame]]) -> bool:
-    return bool(_b_values(series) - {0.0}) and not _is_adc(kind, series)
+def _is_weighted(description: str, series: list[list[Frame]]) -> bool:
+    """Tell whether series of one kind are diffusion-weighted images, and no ADC map of them."""
+    return bool(_b_values(series) - {0.0}) and not _is_adc(description, series)
 
 
 def _is_calculated(frame: Frame) -> bool:
@@ -568,6 +617,7 @@ def _is_calculated(frame: Frame) -> bool:
 
 
 def _has_calculated(frames: list[Frame]) -> bool:
+    """Tell whether any image of a series is calculated."""
     return any(_is_calculated(frame) for frame in frames)
 
 
@@ -586,21 +636,24 @@ def _partly_calculated(series: list[list[Frame]]) -> list[list[Frame]]:
                 acquired.append(frame)
     if not calculated or not acquired:
         return []
-    study = calculated[0].study_uid
-    of_study = [frames for frames in series if frames[0].study_uid == study]
-    return sorted(of_study, key=lambda frames: frames[0].series_number)
+    study_uid = calculated[0].study_uid
+    series_of_study = [frames for frames in series if frames[0].study_uid == study_uid]
+    return sorted(series_of_study, key=lambda frames: frames[0].series_number)
 
 
 def _candidates_by_calculation(
-    fitting: list[str], kinds: dict[str, list[list[Frame]]], call: Call, pictures: bool
+    fitting_kinds: list[str],
+    series_by_kind: dict[str, list[list[Frame]]],
+    call: Call,
+    pictures: bool,
 ) -> list[Candidate]:
     """Return the series of kinds in which only some images are calculated, as candidates.
 
     The line of each candidate says whether its images are calculated or acquired.
     """
     candidates = []
-    for kind in fitting:
-        for frames in _partly_calculated(kinds[kind]):
+    for kind in fitting_kinds:
+        for frames in _partly_calculated(series_by_kind[kind]):
             candidate = _candidate(frames, call, pictures)
             word = "calculated" if _has_calculated(frames) else "acquired"
             candidates.append(replace(candidate, line=f"{candidate.line}, {word}"))
@@ -608,18 +661,18 @@ def _candidates_by_calculation(
 
 
 def _matches_of_kind(
-    name: str, kind: str, series: list[list[Frame]], left_out: set[float]
+    role: str, kind: str, series: list[list[Frame]], left_out: set[float]
 ) -> list[dict[str, object]]:
     """Return the matches by which the rule for an image takes a kind of series.
 
     Images of the b-values or flip angles in ``left_out`` are not taken.
     """
-    if name == "diffusion":
+    if role == "diffusion":
         return _diffusion_matches(kind, series, left_out)
-    if name == "vfa":
+    if role == "vfa":
         return _flip_angle_matches(kind, series, left_out)
     match: dict[str, object] = {"description": _kind_pattern(kind)}
-    if name == "hbv":
+    if role == "hbv":
         match["b_value"] = _highest_b(series)
     return [match]
 
@@ -641,8 +694,9 @@ def _diffusion_matches(
             if frame.b_value is not None:
                 word = "calculated" if _is_calculated(frame) else "acquired"
                 b_values[word].add(frame.b_value)
-    apart = sorted(b_values["acquired"] - b_values["calculated"] - left_out)
-    matches = [{**match, "b_value": value} for value in apart]
+    wanted = sorted(b_values["acquired"] - b_values["calculated"] - left_out)
+    matches = [{**match, "b_value": value} for value in wanted]
+    # If every acquired b-value is also calculated, no b-value tells them apart: a person decides.
     if not matches and not left_out:
         return [match]
     return matches
@@ -663,12 +717,14 @@ def _flip_angle_matches(
     return [{**match, "flip_angle": angle} for angle in sorted(angles - left_out)]
 
 
-def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
-    return _is_weighted(kind, series) and _highest_b(series) >= HIGH_B
+def _is_high_b(description: str, series: list[list[Frame]]) -> bool:
+    """Tell whether series of one kind contain an image of high b-value."""
+    return _is_weighted(description, series) and _highest_b(series) >= HIGH_B
 
 
-def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
-    if not _is_weighted(kind, series):
+def _is_diffusion(description: str, series: list[list[Frame]]) -> bool:
+    """Tell whether series of one kind contain an acquired diffusion-weighted image."""
+    if not _is_weighted(description, series):
         return False
     # A calculated image follows from the ADC map, so that it says nothing new about the ADC map.
     acquired = []
@@ -677,20 +733,24 @@ def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
     return len(acquired) > 0
 
 
-def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
+def _is_flip_angle(description: str, series: list[list[Frame]]) -> bool:
+    """Tell whether series of one kind differ in their flip angles, as for a map of T1."""
     # T1 is measured by spoiled gradient echoes with repetition times far below 0.1 s. T2 and
     # diffusion images have repetition times of seconds.
-    short = all((frames[0].repetition_time or 1.0) < 0.1 for frames in series)
+    # A header without this time is no sign of a short one.
+    times = [frames[0].repetition_time or math.inf for frames in series]
+    has_short_repetition = all(time < _SHORT_REPETITION_S for time in times)
     angles_of_study: dict[str, list[float | None]] = defaultdict(list)
     for frames in series:
         angles_of_study[frames[0].study_uid].append(frames[0].flip_angle)
     # The phases of a dynamic series share one flip angle. Two acquisitions with the same flip
-    # angles are no dynamic series.
+    # angles are no dynamic series: then no angle occurs more often than there are angles.
     for angles in angles_of_study.values():
-        most = max(Counter(angles).values())
-        if most > 1 and (most >= len(set(angles)) + 1 or _DYNAMIC.search(kind)):
+        largest_count = max(Counter(angles).values())
+        is_repeated = largest_count > len(set(angles))
+        if largest_count > 1 and (is_repeated or _DYNAMIC.search(description)):
             return False
-    return short and 1 < _most_of_a_study(series) < _MANY * 3
+    return has_short_repetition and 1 < _most_of_a_study(series) < _TOO_MANY_ANGLES
 
 
 def _most_of_a_study(series: list[list[Frame]]) -> int:
@@ -698,19 +758,22 @@ def _most_of_a_study(series: list[list[Frame]]) -> int:
     return max(Counter(frames[0].study_uid for frames in series).values())
 
 
-def _is_ktrans(kind: str, series: list[list[Frame]]) -> bool:
-    return bool(_KTRANS.search(kind)) and _stacks(series[0]) == 1
+def _is_ktrans(description: str, series: list[list[Frame]]) -> bool:
+    """Tell whether series of one kind are Ktrans maps, one image each."""
+    return bool(_KTRANS.search(description)) and _n_images(series[0]) == 1
 
 
-def _is_dynamic(kind: str, series: list[list[Frame]]) -> bool:
-    if _is_weighted(kind, series) or _is_adc(kind, series):
+def _is_dynamic(description: str, series: list[list[Frame]]) -> bool:
+    """Tell whether series of one kind are a dynamic series, or its phases."""
+    if _is_weighted(description, series) or _is_adc(description, series):
         return False
     count = _most_of_a_study(series)
+    # Many series of a study whose descriptions count them are phases.
     if count >= _MANY and NUMBER.search(series[0][0].description):
         return True
-    if _stacks(series[0]) >= _MANY:
+    if _n_images(series[0]) >= _MANY:
         return True
-    return count > 1 and _DYNAMIC.search(kind) is not None
+    return count > 1 and _DYNAMIC.search(description) is not None
 
 
 # The order matters: the first test that a series passes decides. Five flip angles would also pass
@@ -726,7 +789,7 @@ _TESTS: dict[str, Callable[[str, list[list[Frame]]], bool]] = {
 }
 
 
-_RULES = (*(m.name for m in MODALITIES), "vfa", "diffusion")
+_RULES = (*(modality.name for modality in MODALITIES), "vfa", "diffusion")
 _BESIDE = ("rois", "lesion", "gland", "vessel", "scores")
 
 
@@ -794,7 +857,7 @@ class StudySeen:
 
         Any other series is a group of its own.
         """
-        return [list(phases) for _, phases in groupby(self.series, key=_kind)]
+        return [list(phases) for _, phases in groupby(self.series, key=_phase_key)]
 
 
 @dataclass
@@ -859,10 +922,11 @@ def explain_source(
     with tempfile.TemporaryDirectory(prefix="cad-explain-", dir=unpacked) as scratch:
         studies = find_studies(source, Path(scratch), failures, notes, call)
         if not studies and not failures:
-            raise CadError("no DICOM image found", file=source, hint="; ".join(notes[:3]))
-        explained = [
-            _study_seen(number, s, settings, call) for number, s in enumerate(studies, start=1)
-        ]
+            left_out = "; ".join(notes[:_REASONS_IN_HINT])
+            raise CadError("no DICOM image found", file=source, hint=left_out)
+        explained = []
+        for number, study in enumerate(studies, start=1):
+            explained.append(_study_seen(number, study, settings, call))
         starter = proposed_rules(studies, call=call).text
     return SourceExplanation(explained, [*map(str, failures), *notes], starter)
 
@@ -870,9 +934,11 @@ def explain_source(
 def _study_seen(
     number: int, study: SourceStudy, rules: ImportRules | None, call: Call
 ) -> StudySeen:
-    entry = StudySeen(number, "" if study.archive is None else printable(study.archive.name))
+    """Return what an import would do with a study; without rules, only what the study holds."""
+    archive_name = "" if study.archive is None else printable(study.archive.name)
+    entry = StudySeen(number, archive_name)
     for frames in sorted(by_series(study.slices), key=lambda series: series[0].series_number):
-        entry.series.append(_series(frames, rules))
+        entry.series.append(_series_seen(frames, rules))
     for path in study.objects:
         try:
             entry.objects.append(call(_drawn_object, path, rules))
@@ -880,9 +946,9 @@ def _study_seen(
             entry.problems.append(str(study.naming_source(as_problem(error))))
     if rules is not None:
         for name in _BESIDE:
-            beside = study.beside(getattr(rules, name))
-            if beside:
-                entry.files.append(f"{beside.name} as {name}")
+            path_beside = study.beside(getattr(rules, name))
+            if path_beside:
+                entry.files.append(f"{path_beside.name} as {name}")
         entry.files += _files_by_rules(study, rules)
     entry.problems += [study.naming_source(error).problem for error in study.unusable]
     try:
@@ -901,7 +967,7 @@ def _files_by_rules(study: SourceStudy, rules: ImportRules) -> list[str]:
     for folder in study.tables:
         for place in rules.ktrans_file:
             maps += [path for _, path in files_of(folder, place, study.patient_id)]
-    if maps:
+    if maps:  # an import takes the first one
         texts.append(f"{printable(maps[0].name)} as ktrans")
     if rules.findings is not None:
         tables = findings_tables(study.tables, rules.findings.file)
@@ -910,15 +976,18 @@ def _files_by_rules(study: SourceStudy, rules: ImportRules) -> list[str]:
     return texts
 
 
-def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
+def _series_seen(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
+    """Return what a series holds, and which rules take it or nearly take it."""
     head = frames[0]
     entry = SeriesSeen(
-        head.series_number, printable(head.description), printable("\\".join(head.image_type))
+        number=head.series_number,
+        description=printable(head.description),
+        image_type=printable("\\".join(head.image_type)),
     )
     try:
         stacks = stacks_of(frames)
-        counts = Counter(_image(stack) for stack in stacks)
-        for image, count in counts.items():
+        n_of_image = Counter(_image_words(stack) for stack in stacks)
+        for image, count in n_of_image.items():
             entry.images.append(f"{count} of {image}" if count > 1 else image)
         if len(stacks) > 1:
             tags = {stack.told_apart_by for stack in stacks}
@@ -926,6 +995,7 @@ def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
             entry.clocks.append(_clock_of(stacks))
     except CadError as error:
         entry.problem = error.problem
+    # A clock can order the images only if every one of them states its time.
     for clock in CLOCKS:
         if all(getattr(frame, f"{clock}_time") is not None for frame in frames):
             entry.clocks.append(clock)
@@ -936,8 +1006,10 @@ def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
     return entry
 
 
-def _image(stack: Stack) -> str:
-    size = " x ".join(str(count) for count in stack.shape[::-1])
+def _image_words(stack: Stack) -> str:
+    """Return size, spacing, b-value and flip angle of an image, in words."""
+    shape_xyz = stack.shape[::-1]
+    size = " x ".join(str(count) for count in shape_xyz)
     spacing = " x ".join(f"{millimetres:.3g}" for millimetres in stack.spacing)
     text = f"{size} voxels of {spacing} mm"
     if stack.first.b_value is not None:
@@ -948,39 +1020,44 @@ def _image(stack: Stack) -> str:
 
 
 def _clock_of(stacks: list[Stack]) -> str:
+    """Return, in words, the clock by which images would be ordered as a dynamic series."""
     try:
         phases = order_phases(stacks)
     except CadError as error:
         return f"no clock: {error.problem}"
-    notes = "".join(f"; {note}" for note in phases.notes)
-    return f"as a dynamic series: {len(phases.timed)} phases by {phases.clock}{notes}"
+    notes_text = "".join(f"; {note}" for note in phases.notes)
+    return f"as a dynamic series: {len(phases.timed)} phases by {phases.clock}{notes_text}"
 
 
 def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
     """Note in ``entry`` whether a series meets all conditions of rule ``name``, or all but one."""
     near_misses = []
     for index, match in enumerate(rules.matches(name), start=1):
+        # A rule takes single images of a series. The image that misses least therefore decides.
         misses_of_frames = [list(match.misses(frame)) for frame in frames]
         misses = min(misses_of_frames, key=len)
         if not misses:
             entry.taken_by.append(name)
             return
-        # A match with a single condition is no near miss if this condition fails.
-        if len(misses) == 1 and len(match.model_fields_set - {"scale"}) > 1:
+        # A match with a single condition is no near miss if this condition fails. The factor
+        # ``scale`` is no condition.
+        conditions = match.model_fields_set - {"scale"}
+        if len(misses) == 1 and len(conditions) > 1:
             near_misses.append(f"{name}, entry {index}: {misses[0]}")
     entry.near_misses += near_misses
 
 
 def _drawn_object(path: Path, rules: ImportRules | None) -> str:
-    dataset = read_dataset(path, force=True)  # it may lack the preamble
+    """Return kind, file and drawn names of a SEG or RTSTRUCT object, in words."""
+    dataset = read_dataset(path, force=True)  # force: some files lack the preamble
     with reading(path, "not a sound SEG or RTSTRUCT object"):
         kind = str(dataset.get("Modality", ""))
         sequence = "StructureSetROISequence"
-        name = "ROIName"
+        element = "ROIName"
         if kind == "SEG":
             sequence = "SegmentSequence"
-            name = "SegmentLabel"
-        names = [str(item.get(name, "")) for item in dataset.get(sequence, [])]
+            element = "SegmentLabel"
+        names = [str(item.get(element, "")) for item in dataset.get(sequence, [])]
     if not names:
         return f"{kind} {path.name}: nothing drawn"
     texts = []
@@ -992,7 +1069,7 @@ def _drawn_object(path: Path, rules: ImportRules | None) -> str:
     return f"{kind} {path.name}: {', '.join(texts)}"
 
 
-def _kind(entry: SeriesSeen) -> tuple[object, ...]:
+def _phase_key(entry: SeriesSeen) -> tuple[object, ...]:
     """Return a key of a series that is equal for all phases of one dynamic series.
 
     The key leaves out the number and the times of the series. It contains the description, and the
@@ -1061,7 +1138,9 @@ def write_rules(
         studies = find_studies(source, Path(scratch), failures, notes, call)
         if not studies:
             reasons = [*map(str, failures), *notes]
-            raise CadError("no DICOM image found", file=source, hint="; ".join(reasons[:3]))
+            raise CadError(
+                "no DICOM image found", file=source, hint="; ".join(reasons[:_REASONS_IN_HINT])
+            )
         proposal = proposed_rules(studies, take, call, pictures=True)
     write_atomic(rules, marked(proposal.text, "#"))
     read_settings(ImportRules, rules)  # checks that the written file can be read
@@ -1101,9 +1180,11 @@ def check_replaceable(path: Path, what: str) -> None:
     if not os.path.lexists(path):  # a link that leads nowhere is there, too
         return
     if path.is_file() and not path.is_symlink():
-        whole = _MARKED.fullmatch(read_bytes(path, _MOST_BYTES))
-        if whole and hashlib.sha256(whole[1]).hexdigest() == whole[2].decode():
-            return
+        marked_file = _MARKED.fullmatch(read_bytes(path, _MOST_BYTES))
+        if marked_file:
+            lines_before_mark, stated_hash = marked_file[1], marked_file[2].decode()
+            if hashlib.sha256(lines_before_mark).hexdigest() == stated_hash:
+                return
     raise CadError(
         f"{what} is there already, and is not as --new-rules wrote it",
         file=path,
@@ -1131,7 +1212,7 @@ def decisions(words: Iterable[str]) -> dict[str, int]:
         When a word is not of the form ROLE=SERIES.
     """
     roles = (*_ONE_IMAGE, *_BY_VALUE)
-    taken: dict[str, int] = {}
+    number_by_role: dict[str, int] = {}
     for word in words:
         role, _, number = word.partition("=")
         if role not in roles or not number.isdecimal():
@@ -1139,7 +1220,7 @@ def decisions(words: Iterable[str]) -> dict[str, int]:
                 f"--take {word!r} is no ROLE=SERIES",
                 hint=f"a role of {', '.join(roles)} and a series number, such as adc=12",
             )
-        if role in taken:
+        if role in number_by_role:
             raise CadError(f"--take names {role} twice", hint="name one series for each role")
-        taken[role] = int(number)
-    return taken
+        number_by_role[role] = int(number)
+    return number_by_role

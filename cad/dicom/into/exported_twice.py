@@ -68,15 +68,17 @@ def same_voxels(new: StudyPlace, others: Iterable[StudyPlace]) -> list[str]:
     list of str
         ``sub-XXX[_ses-YY]``; a file that cannot be read is skipped.
     """
-    hashes = _hashes(new)
-    same = []
+    hashes_of_new = _voxel_hashes(new)
+    same_ids = []
     for study in others:
-        if hashes & _hashes(study):
-            same.append(study.study_id)
-    return same
+        # One common image is enough: two examinations never have equal voxels.
+        if hashes_of_new & _voxel_hashes(study):
+            same_ids.append(study.study_id)
+    return same_ids
 
 
-def _hashes(place: StudyPlace) -> set[str]:
+def _voxel_hashes(place: StudyPlace) -> set[str]:
+    """Return the voxels' hashes of a study's T2 and ADC images; a file that is damaged has none."""
     hashes = set()
     for kind in _COMPARED:
         path = image_path(place.folder, place.study_id, kind)

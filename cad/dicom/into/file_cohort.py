@@ -120,39 +120,48 @@ def find_file_studies(
     paths = sorted(plain_files(source, notes))
     patterns_of_kind = {}
     for kind in _KINDS:
-        patterns_of_kind[kind] = [_path_pattern(text) for text in getattr(rules, kind)]
+        patterns_of_kind[kind] = [_path_pattern(entry) for entry in getattr(rules, kind)]
     patterns_of_kind["detector"] = [_path_pattern(detector.file)] if detector else []
 
     # A study exists if the source has the file that the rule `study` names for it. Other files are
     # added below, and only to a study that exists.
     studies: dict[tuple[str, str], FileStudy] = {}  # by patient and study
     for path in paths:
-        text = "/" + path.relative_to(source).as_posix()
-        match = _path_pattern(rules.study).search(text)
-        if match:
-            key = _patient_and_study(match)
-            studies[key] = studies.get(key) or FileStudy(*key, source)
+        # Every pattern begins with /: it must begin at the name of a folder or file.
+        path_text = "/" + path.relative_to(source).as_posix()
+        ids = _path_pattern(rules.study).search(path_text)
+        if ids:
+            # Several files of one study may fit the rule.
+            patient_and_study = _patient_and_study(ids)
+            patient_id, name = patient_and_study
+            new_study = FileStudy(patient_id, name, top=source)
+            studies.setdefault(patient_and_study, new_study)
 
-    # Number of the rule's entry that the file of a study meets, by patient, study and kind.
-    entry_of_file: dict[tuple[str, str, str], int] = {}
+    # Number of the rule's entry by which a study's file was taken, by patient, study and kind.
+    best_entry: dict[tuple[str, str, str], int] = {}
     for path in paths:
-        text = "/" + path.relative_to(source).as_posix()
+        path_text = "/" + path.relative_to(source).as_posix()
         for kind, patterns in patterns_of_kind.items():
             for entry, pattern in enumerate(patterns):
-                match = pattern.search(text)
-                study = studies.get(_patient_and_study(match)) if match else None
+                ids = pattern.search(path_text)
+                if ids is None:
+                    continue
+                study = studies.get(_patient_and_study(ids))
                 if study is None:
                     continue
-                place = (study.patient_id, study.name, kind)
+                file_of_study = (study.patient_id, study.name, kind)
                 # Of several files the one that meets the rule's earliest entry is taken, in
                 # whatever order the folder lists the files.
-                if entry < entry_of_file.get(place, len(patterns)):
-                    entry_of_file[place] = entry
+                if entry < best_entry.get(file_of_study, len(patterns)):
+                    best_entry[file_of_study] = entry
                     study.files[kind] = path
 
-    listed = _lesions_of_table(paths, rules)
-    complete = [replace(study, listed=listed.get(key, [])) for key, study in studies.items()]
-    return sorted(complete, key=lambda study: (study.patient_id, study.name))
+    lesions_of_study = _lesions_of_table(paths, rules)
+    studies_with_lesions = []
+    for patient_and_study, study in studies.items():
+        lesions = lesions_of_study.get(patient_and_study, [])
+        studies_with_lesions.append(replace(study, listed=lesions))
+    return sorted(studies_with_lesions, key=lambda study: (study.patient_id, study.name))
 
 
 def convert_files(
@@ -194,39 +203,42 @@ def convert_files(
             continue
         scale = {"adc": rules.files.adc_scale, "ktrans": rules.files.ktrans_scale}.get(name)
         if have is not None and is_there(target, build, have):
-            before = have / target.relative_to(build)
-            if changed_since(before, [path]):
-                require_same(before, partial(_image_in_its_unit, path, name, scale))
+            # The cohort's image stays. It must still be what its file would give now.
+            in_cohort = have / target.relative_to(build)
+            if changed_since(in_cohort, [path]):
+                require_same(in_cohort, partial(_image_in_its_unit, path, name, scale))
             continue
-        image, source = _in_its_unit(path, name, scale)
+        image, unit_source = _in_its_unit(path, name, scale)
         write_volume(target, image)
         entries = {"StudyInstanceUID": study.uid}
         if rules.labels == "id":  # the file's name contains the patient's id, too
             entries |= {"SourcePatientID": study.patient_id, "Source": path.name}
         if modality(name).unit:
-            entries |= {"Units": modality(name).unit, "UnitsSource": source}
+            entries |= {"Units": modality(name).unit, "UnitsSource": unit_source}
         write_sidecar(target, entries)
         converted.notes.append(f"{name} from its file")
-    path = study.files.get("gland")
-    target = image_path(build, study_id, "gland")
-    if not is_there(target, build, have):
-        zones_path = study.files.get("zones")
+    gland_path = study.files.get("gland")
+    zones_path = study.files.get("zones")
+    gland_target = image_path(build, study_id, "gland")
+    if not is_there(gland_target, build, have):
         mask = regions.gland_mask(
-            path, rules.gland_values, zones_path, rules.zones, converted.notes
+            gland_path, rules.gland_values, zones_path, rules.zones, converted.notes
         )
         if mask is not None:
-            write_volume(target, mask)
-    target = image_path(build, study_id, "rois")
-    if not is_there(target, build, have) and (
-        labelled := _regions_of_study(study, rules, converted.notes)
-    ):
-        write_volume(target, labelled.labels)
-        converted.rois = regions.with_zones(labelled, study.files.get("zones"), rules.zones).rois
+            write_volume(gland_target, mask)
+    rois_target = image_path(build, study_id, "rois")
+    labelled = None
+    if not is_there(rois_target, build, have):
+        labelled = _regions_of_study(study, rules, converted.notes)
+    if labelled:
+        write_volume(rois_target, labelled.labels)
+        converted.rois = regions.with_zones(labelled, zones_path, rules.zones).rois
         converted.scores = list(labelled.scores)
     return converted
 
 
 def _in_its_unit(path: Path, name: str, scale: float | None) -> tuple[Volume, str]:
+    """Return an image in the unit of its modality ``name``, and how its unit is known."""
     return in_unit(read_image(path), modality(name), scale)
 
 
@@ -251,52 +263,62 @@ def _regions_of_study(
 
 
 def _labelled_lesions(
-    study: FileStudy, path: Path, rules: ImportRules, notes: list[str]
+    study: FileStudy, mask_path: Path, rules: ImportRules, notes: list[str]
 ) -> regions.Labelled | None:
+    """Return the regions of a lesion mask, with grades and scores from mask and table.
+
+    The result is None if the mask has no lesion.
+    """
     assert rules.files is not None  # noqa: S101 - the caller has checked it
     if len(study.listed) > 1:
         raise CadError(f"{rules.files.table} has different rows of this study", file=study.top)
     if rules.files.table and not study.listed:
         notes.append(f"{rules.files.table} has no row of this study")
-    listed = listed_lesions(*(study.listed or [("", "")])[0])
-    grades = regions.whole_numbers(path)
-    kind = rules.files.lesion_values
-    if kind == "mask":
+    grades_cell, categories_cell = study.listed[0] if study.listed else ("", "")
+    lesions_in_table = listed_lesions(grades_cell, categories_cell)
+    grades = regions.whole_numbers(mask_path)
+    meaning = rules.files.lesion_values  # what a voxel's value says of its lesion
+    if meaning == "mask":  # any value but 0 marks a lesion, so none is a grade
         grades = grades.with_array((grades.array != 0).astype(np.uint16))
     graded = regions.grade_lesions(grades)
     rois = graded.rois
-    if kind != "isup":
+    if meaning != "isup":
         # A mask shows only that a lesion is malignant. The value 1 of the PI-CAI challenge shows
         # only that a lesion is clinically significant (ISUP 2 or more). Neither is a grade.
-        ungraded = {"mask": "n/a", "picai": SIGNIFICANT}[kind]
+        isup_of_1 = {"mask": "n/a", "picai": SIGNIFICANT}[meaning]
         rois = []
         for roi in graded.rois:
-            rois.append(replace(roi, isup=ungraded) if roi.isup == "1" else roi)
+            rois.append(replace(roi, isup=isup_of_1) if roi.isup == "1" else roi)
     # The table lists all lesions; the mask has only lesions of grade 2 or more.
-    significant = [grade for grade, _ in listed if (grade or 0) >= 2]
-    if len(rois) == len(significant) == 1 and not rois[0].isup.isdigit():
-        rois = [replace(rois[0], isup=str(significant[0]))]
+    grades_in_table = [grade for grade, _ in lesions_in_table if grade is not None and grade >= 2]
+    # With one such lesion in each, both are the same lesion. Its exact grade is then the table's.
+    if len(rois) == len(grades_in_table) == 1 and not rois[0].isup.isdigit():
+        rois = [replace(rois[0], isup=str(grades_in_table[0]))]
         notes.append("the lesion's grade is the table's: one lesion there, one in the mask")
-    notes.append(f"{len(rois)} lesions from {path.parent.name}")
-    scores = _categories(study.patient_id, listed, rois, rules)
+    notes.append(f"{len(rois)} lesions from {mask_path.parent.name}")
+    scores = _categories(study.patient_id, lesions_in_table, rois, rules)
     return replace(graded, rois=rois, scores=tuple(scores)) if rois else None
 
 
-def _path_pattern(text: str) -> re.Pattern[str]:
-    pieces = re.split(r"(\{patient\}|\{study\})", text)
-    fields: set[str] = set()
-    out = []
+def _path_pattern(rule_path: str) -> re.Pattern[str]:
+    """Return the regular expression of a rule's path, which finds {patient} and {study} in a path.
+
+    It fits the end of a path, from the beginning of the name of a folder or file.
+    """
+    pieces = re.split(r"(\{patient\}|\{study\})", rule_path)
+    used_names: set[str] = set()
+    expressions = []
     for piece in pieces:
         name = piece.strip("{}")
         if piece not in ("{patient}", "{study}"):
-            out.append(re.escape(piece).replace(r"\*", "[^/]*"))
-        elif name in fields:
+            expressions.append(re.escape(piece).replace(r"\*", "[^/]*"))
+        elif name in used_names:
             # If an id occurs in the names of both folder and file, it must be the same.
-            out.append(f"(?P={name})")
+            expressions.append(f"(?P={name})")
         else:
-            fields.add(name)
-            out.append(f"(?P<{name}>{_ID})")
-    return re.compile("/" + "".join(out) + "$")
+            used_names.add(name)
+            expressions.append(f"(?P<{name}>{_ID})")
+    return re.compile("/" + "".join(expressions) + "$")
 
 
 def _patient_and_study(match: re.Match[str]) -> tuple[str, str]:
@@ -316,27 +338,30 @@ def _categories(
     """
     rows = []
     for roi in rois:
-        same = []
+        categories_of_grade = []
         for grade, category in listed:
             if str(grade) == roi.isup:
-                same.append(category)
-        drawn = sum(same_man_roi.isup == roi.isup for same_man_roi in rois)
+                categories_of_grade.append(category)
+        n_drawn = sum(drawn.isup == roi.isup for drawn in rois)
         if (
             roi.isup.isdigit()
-            and len(same) == drawn
-            and len(set(same)) == 1
-            and same[0] is not None
+            and len(categories_of_grade) == n_drawn
+            and len(set(categories_of_grade)) == 1
+            and categories_of_grade[0] is not None
         ):
             reader = next(iter(rules.readers), FIRST_READER)
             row = {"patient_id": patient_id, "roi_id": roi.roi_id, "reader_id": reader}
-            rows.append({**row, "scale": "pirads", "score": str(same[0])})
+            rows.append({**row, "scale": "pirads", "score": str(categories_of_grade[0])})
     return rows
 
 
 def _lesions_of_table(
     paths: list[Path], rules: FilesRule
 ) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """Return the grades and categories of every study's lesions, from the table."""
+    """Return the cells with the grades and categories of every study's lesions, from the table.
+
+    A study that has several rows has one pair of cells for each different content.
+    """
     if not rules.table:
         return {}
     name = Path(rules.table).name
@@ -351,9 +376,9 @@ def _lesions_of_table(
         study = (whole_cell(row[rules.patient_column]), whole_cell(row[rules.study_column]))
         category = row[rules.category_column] if rules.category_column else ""
         cells = (row[rules.grade_column], category)
-        of_study = lesions.setdefault(study, [])
-        if cells not in of_study:
-            of_study.append(cells)
+        cells_of_study = lesions.setdefault(study, [])
+        if cells not in cells_of_study:
+            cells_of_study.append(cells)
     return lesions
 
 
@@ -379,15 +404,21 @@ def listed_lesions(grades: str, categories: str) -> tuple[ListedLesion, ...]:
     CadError
         For a category that is none of 1 to 5, and for cells that list unequal numbers of lesions.
     """
-    first = [regions.gleason_grade(text) for text in grades.split(",")] if grades else []
-    second = [_category(whole_cell(text)) for text in categories.split(",")] if categories else []
-    if first and second and len(first) != len(second):
+    isup_grades: list[int | None] = []
+    if grades:
+        isup_grades = [regions.gleason_grade(text) for text in grades.split(",")]
+    category_numbers: list[int | None] = []
+    if categories:
+        category_numbers = [_category(whole_cell(text)) for text in categories.split(",")]
+    if isup_grades and category_numbers and len(isup_grades) != len(category_numbers):
         raise CadError(
-            f"the table lists {len(second)} categories {categories!r} and {len(first)} grades "
-            f"{grades!r} of the same lesions"
+            f"the table lists {len(category_numbers)} categories {categories!r} and "
+            f"{len(isup_grades)} grades {grades!r} of the same lesions"
         )
-    count = max(len(first), len(second))
-    return tuple(zip(first or [None] * count, second or [None] * count, strict=True))
+    count = max(len(isup_grades), len(category_numbers))
+    # An empty cell states nothing of the lesions in the other cell.
+    no_entries = [None] * count
+    return tuple(zip(isup_grades or no_entries, category_numbers or no_entries, strict=True))
 
 
 def _category(text: str) -> int | None:

@@ -15,7 +15,7 @@ PATIENT_COLUMN = "ProxID"
 _COLUMNS = (PATIENT_COLUMN, "fid", "pos")
 _OPTIONAL_COLUMNS = ("zone", "ClinSig")
 _NO_ZONE = ("", "N/A", "NA", "NAN")
-_LONGEST = 60
+_LONGEST_SHOWN = 60  # characters of a cell that a message shows
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,15 @@ def findings_of(study: SourceStudy, rules: ImportRules, notes: list[str]) -> lis
     if rules.findings is None:
         return []
     taken: list[FindingRow] = []
+    # Several tables may hold the patient. They must state the same findings, in any order.
     tables = findings_tables(study.tables, rules.findings.file)
     for path in tables:
         findings = _findings_in(path, study.patient_id, rules, notes)
         if not taken:
             taken = findings
-        elif findings and {f.content for f in findings} != {f.content for f in taken}:
+            continue
+        contents = {finding.content for finding in findings}
+        if findings and contents != {finding.content for finding in taken}:
             raise CadError(
                 f"{path} states other findings of this patient: one of the two tables is wrong",
                 file=taken[0].file,
@@ -103,7 +106,7 @@ def findings_tables(folders: Iterable[Path], name: str) -> list[Path]:
     name : str
         File name of a table.
     """
-    tables: dict[Path, Path] = {}
+    tables: dict[Path, Path] = {}  # by resolved path: a table that two links name counts once
     for folder in folders:
         for path in sorted(folder.rglob(name)):
             if path.is_file() and not leads_out(path, folder):
@@ -121,12 +124,14 @@ def _findings_in(
             rows.append((line, row))
     if not rows:
         return []
-    _check_optional_columns(path, list(rows[0][1]))
+    _, first_row = rows[0]
+    _check_optional_columns(path, columns=list(first_row))
     distinct: dict[tuple[object, ...], FindingRow] = {}
     for line, row in rows:
         finding = _finding_of_row(path, line, row, rules, notes)
+        # Rows of one id at different places are different findings.
         first = distinct.setdefault((finding.fid, finding.point), finding)
-        if first is finding:
+        if first is finding:  # no earlier row has this id and place
             continue
         if first.content != finding.content:
             raise CadError(
@@ -156,32 +161,42 @@ def _check_optional_columns(path: Path, columns: list[str]) -> None:
 def _finding_of_row(
     path: Path, line: int, row: dict[str, str], rules: ImportRules, notes: list[str]
 ) -> FindingRow:
+    """Return the finding in a row of a table; ``line`` is the row's line, for messages."""
     fid = whole_cell(row["fid"])
     if not fid:
         raise CadError(f"line {line} has no fid", file=path, hint="number the patient's findings")
     if CONTROL.search(fid):
         raise CadError(f"line {line} has a control character in fid", file=path)
+    # Text that may name the patient is not shown in messages.
     name = fid if rules.keeps(fid) else f"of line {line}"
     numbers = [plain_number(text) for text in row["pos"].split()]
+    # A text that is no number became None.
     x, y, z = numbers if len(numbers) == 3 else (None, None, None)
     if x is None or y is None or z is None:
         raise CadError(
-            f"line {line}, finding {name}: pos {row['pos'][:_LONGEST]!r} is no three numbers with "
-            "blanks between them",
+            f"line {line}, finding {name}: pos {row['pos'][:_LONGEST_SHOWN]!r} is no three numbers "
+            "with blanks between them",
             file=path,
             hint="write x, y and z of the lesion in mm, such as 25.7 31.9 -38.5",
         )
-    zone = row.get("zone", "").strip().upper()
+    zone = row.get("zone", "").strip().upper()  # the column is optional
     if zone == "AS":  # PROSTATEx's name of the anterior stroma, which is AFS in PI-RADS v2.1
         zone = "AFS"
     elif zone not in ZONES:
         if zone not in _NO_ZONE:
             notes.append(
-                f"finding {name}: zone {row['zone'][:_LONGEST]!r} is none of {' '.join(ZONES)} "
-                "(or AS): the zone is unknown"
+                f"finding {name}: zone {row['zone'][:_LONGEST_SHOWN]!r} is none of "
+                f"{' '.join(ZONES)} (or AS): the zone is unknown"
             )
         zone = "n/a"
-    return FindingRow(path, fid, name, (x, y, z), zone, whole_cell(row.get("ClinSig", "")))
+    return FindingRow(
+        file=path,
+        fid=fid,
+        name=name,
+        point=(x, y, z),
+        zone=zone,
+        significance=whole_cell(row.get("ClinSig", "")),  # the column is optional
+    )
 
 
 def names_patient(cell: str, names: set[str]) -> bool:

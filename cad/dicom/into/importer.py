@@ -47,6 +47,9 @@ from cad.mri.imaging.listing import as_problem
 from cad.mri.imaging.plausibility import RANGES_FILE
 from cad.mri.imaging.study import Roi
 
+_NOTES_IN_HINT = 3
+_HIGHEST_POINT = 5  # of the five-point scales: a score above it can only be in percent
+
 Tell = Callable[[str, str], None]
 Watch = Callable[[int], AbstractContextManager[Tell]]
 """Function that gets the number of studies and opens a display; the display gets each study's
@@ -102,12 +105,17 @@ class ImportSummary:
 
     def as_text(self) -> str:
         """Return the summary as lines of text for a terminal."""
-        words = {"added": self.added, "updated": self.updated, "already there": self.unchanged}
+        ids_by_word = {
+            "added": self.added,
+            "updated": self.updated,
+            "already there": self.unchanged,
+        }
         lines = []
-        for word, ids in words.items():
+        for word, ids in ids_by_word.items():
             if ids:
                 lines.append(f"{word}: {', '.join(ids)}")
-        lines += [f"awaiting ROI: {', '.join(self.awaiting)}"] if self.awaiting else []
+        if self.awaiting:
+            lines.append(f"awaiting ROI: {', '.join(self.awaiting)}")
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"failed: {failure}" for failure in self.failures]
         return "\n".join(lines)
@@ -199,6 +207,7 @@ def import_owned(
         that could not be imported, and notes for the user.
     """
     settings = read_settings(ImportRules, rules)
+    # A person has to decide every role; the error names the first one.
     if settings.undecided:
         role, candidates = next(iter(settings.undecided.items()))
         raise CadError(
@@ -217,7 +226,8 @@ def import_owned(
             studies = find_studies(source, scratch, summary.failures, summary.notes, call)
         if not studies and not summary.failures:
             kind_of_file = "file of the rules" if settings.files else "DICOM image"
-            left_out = "; ".join(summary.notes[:3])
+            # Notes on files that were left out may tell why none is left.
+            left_out = "; ".join(summary.notes[:_NOTES_IN_HINT])
             raise CadError(f"no {kind_of_file} found", file=source, hint=left_out)
         _Import(studies, out, settings, scratch, summary, call).run(watch)
     return summary
@@ -263,18 +273,20 @@ class _Import:
         self._note_misnamed_tables()
         with watch(len(self.studies)) as tell:
             for study in self.studies:
-                tell(*self._guarded(study))
+                participant, problem = self._import_guarded(study)
+                tell(participant, problem)
         self._note_strangers(score_rows)
         self._note_mixed_scales()
-        new = {}
+        new_files = {}
         if self.rules.ranges:  # later steps read the site's ranges from the cohort folder
             text = json.dumps(self.rules.ranges, indent=2, sort_keys=True) + "\n"
-            new[RANGES_FILE] = self.scratch / RANGES_FILE
-            write_atomic(new[RANGES_FILE], text.encode())
+            new_files[RANGES_FILE] = self.scratch / RANGES_FILE
+            write_atomic(new_files[RANGES_FILE], text.encode())
         tables = self.tables.with_template(self.rules)
-        self._commit(new, self.tables if tables.same(self.tables) else tables)
+        # Tables that stay the same are not written again.
+        self._commit(new_files, self.tables if tables.same(self.tables) else tables)
 
-    def _guarded(self, study: SourceStudy | FileStudy) -> tuple[str, str]:
+    def _import_guarded(self, study: SourceStudy | FileStudy) -> tuple[str, str]:
         """Import a study; return its participant, and the reason if it failed."""
         participant = ""
         try:
@@ -286,7 +298,7 @@ class _Import:
                 self._check_finding_rows(study)
                 participant = self.patients.participant(study.patient_id)
                 place = self.patients.studies.get(study.uid)
-                if place is None:
+                if place is None:  # the cohort does not have the study
                     self._add(study, participant)
                 elif place.participant_id != participant:
                     raise CadError(
@@ -308,8 +320,12 @@ class _Import:
     def _convert(
         self, study: SourceStudy | FileStudy, study_id: str, build: Path, have: Path | None
     ) -> Converted:
-        how = convert_files if isinstance(study, FileStudy) else convert
-        converted: Converted = self.call(how, study, study_id, build, have, self.rules)
+        """Convert a study, which has DICOM or image files, into the folder ``build``.
+
+        ``have`` is the study's folder in the cohort, None for a new study.
+        """
+        function = convert_files if isinstance(study, FileStudy) else convert
+        converted: Converted = self.call(function, study, study_id, build, have, self.rules)
         return converted
 
     def _build(self) -> Path:
@@ -321,6 +337,7 @@ class _Import:
 
     @door("out", "folder", owner="a new study of a cohort that is claimed")
     def _add(self, study: SourceStudy | FileStudy, participant: str) -> None:
+        """Build a new study, check it, and commit it with its table rows."""
         has_several = self.n_studies_of_patient[study.patient_id] > 1
         place = self.patients.place(participant, has_several)
         # The folder may hold images of another man, which must not be mixed with the images of this
@@ -331,8 +348,10 @@ class _Import:
             raise CadError(problem, file=place.folder, hint=hint)
         self._check_kind_of_men(study)
         build = self._build()
-        converted = self._convert(study, place.study_id, build, None)
-        tables = self.tables.with_session(participant) if place.session_id else self.tables
+        converted = self._convert(study, place.study_id, build, have=None)
+        tables = self.tables
+        if place.session_id:  # with a second study, the regions of the first get a session, too
+            tables = tables.with_session(participant)
         tables = self._with_study(tables, study, place, converted)
         if study.simulated:
             self.summary.notes.append(f"{place.study_id}: simulated, as its DICOM files say")
@@ -342,17 +361,17 @@ class _Import:
                 f"in which order the studies of {participant} were made"
             )
         self._check(place, build, tables, study)
-        again = self._exported_before(study, place, build)
-        new = {str(place.folder.relative_to(self.out)): build}
+        notes_on_twins = self._exported_before(study, place, build)
+        new_folders = {str(place.folder.relative_to(self.out)): build}
         # A man's second study turns his first into a session. Folder, names and rows change in one
         # commit, because a kill in between would leave rows without images.
-        home = self._build()
-        if place.session_id and self.patients.first_session(participant, home):
-            os.rename(build, home / place.session_id)
-            new = {participant: home}
-        self._commit(new, tables)
+        patient_folder = self._build()
+        if place.session_id and self.patients.first_session(participant, patient_folder):
+            os.rename(build, patient_folder / place.session_id)
+            new_folders = {participant: patient_folder}
+        self._commit(new_folders, tables)
         self.patients.settle(place, study.uid, study.patient_id)
-        self.summary.notes += again
+        self.summary.notes += notes_on_twins
         self._done(place, converted, self.summary.added)
 
     def _check_kind_of_men(self, study: SourceStudy | FileStudy) -> None:
@@ -361,9 +380,10 @@ class _Import:
         A cohort is simulated as a whole. In such a cohort a model of simulated men may decide, and
         it must decide on no real man.
         """
+        # An empty cohort may become either.
         if len(self.tables.participants) == 0 or self.tables.simulated == study.simulated:
             return
-        kinds = ("real", "simulated")
+        kinds = {False: "real", True: "simulated"}
         raise CadError(
             f"the patient is {kinds[study.simulated]}, and the cohort holds "
             f"{kinds[self.tables.simulated]} patients",
@@ -377,26 +397,27 @@ class _Import:
         """Return notes on those studies of the man that are probably ``study``, exported under
         other UIDs.
         """
-        earlier_places = self.patients.of(place.participant_id)
-        if not earlier_places:
+        other_places = self.patients.of(place.participant_id)
+        if not other_places:
             return []
-        why = dict.fromkeys(
-            self.call(same_voxels, replace(place, folder=build), earlier_places), "the same voxels"
-        )
-        for earlier in self.studies:
-            earlier_place = self.patients.studies.get(earlier.uid)
+        built_place = replace(place, folder=build)
+        ids_of_same_voxels = self.call(same_voxels, built_place, other_places)
+        reason_by_study = dict.fromkeys(ids_of_same_voxels, "the same voxels")
+        for other in self.studies:
+            other_place = self.patients.studies.get(other.uid)
+            # Only DICOM headers state times: the other study must be in this source, too.
             if (
-                earlier_place is not None
-                and earlier_place in earlier_places
+                other_place is not None
+                and other_place in other_places
                 and isinstance(study, SourceStudy)
-                and isinstance(earlier, SourceStudy)
-                and same_times(study, earlier)
+                and isinstance(other, SourceStudy)
+                and same_times(study, other)
             ):
-                why.setdefault(earlier_place.study_id, "the same acquisition times")
+                reason_by_study.setdefault(other_place.study_id, "the same acquisition times")
         # The note names the man and not his earlier study. His first study gets a session, and so
         # another id, when his second study comes.
         notes = []
-        for reason in why.values():
+        for reason in reason_by_study.values():
             notes.append(
                 f"{place.study_id}: probably one examination exported twice: a study of "
                 f"{place.participant_id} in the cohort has {reason}, under other UIDs; remove one, "
@@ -406,23 +427,24 @@ class _Import:
 
     @door("out", "folder", owner="a study of a cohort that is claimed")
     def _update(self, study: SourceStudy | FileStudy, place: StudyPlace) -> None:
+        """Add to a study of the cohort what the source has and the cohort lacks."""
         build = self._build()
         converted = self._convert(study, place.study_id, build, place.folder)
         tables = self._with_study(self.tables, study, place, converted)
-        new = []
+        new_files = []
         for path in sorted(build.rglob("*")):
             if path.is_file():
-                new.append(path.relative_to(build))
-        if not new and tables.same(self.tables):
+                new_files.append(path.relative_to(build))
+        if not new_files and tables.same(self.tables):
             self._done(place, converted, self.summary.unchanged)
             return
-        if new:
+        if new_files:
             # New images and masks are checked together with the existing ones, because a new mask
             # may fit none of the images.
             shutil.copytree(place.folder, build, copy_function=_unless_new, dirs_exist_ok=True)
             self._check(place, build, tables, study)
-        home = place.folder.relative_to(self.out)
-        self._commit({str(home / path): build / path for path in new}, tables)
+        study_folder = place.folder.relative_to(self.out)
+        self._commit({str(study_folder / path): build / path for path in new_files}, tables)
         self._done(place, converted, self.summary.updated)
 
     def _with_study(
@@ -432,18 +454,27 @@ class _Import:
         place: StudyPlace,
         converted: Converted,
     ) -> Tables:
+        """Return tables with a study's patient, regions, readers and scores added."""
         # If there is a score file beside the study, scores in tables that came with masks are not
         # used.
-        rows = self._scores(study, place)
-        if not rows and converted.scores:
-            rows = list(converted.scores)
-            if any(row["scale"] == "percent" for row in rows):
+        score_rows = self._scores(study, place)
+        if not score_rows and converted.scores:
+            score_rows = list(converted.scores)
+            if any(row["scale"] == "percent" for row in score_rows):
                 self._check_percent(study.top)
         declared = {*self.rules.readers, *self.rules.experts, *self.tables.readers["reader_id"]}
-        self._check_readers([row["reader_id"] for row in rows], declared, place)
-        scores = [{**r, "reader_id": self.patients.reader(r["reader_id"], declared)} for r in rows]
+        self._check_readers([row["reader_id"] for row in score_rows], declared, place)
+        scores = []
+        for row in score_rows:
+            reader_id = self.patients.reader(row["reader_id"], declared)
+            scores.append({**row, "reader_id": reader_id})
         tables = tables.with_study(
-            place, converted.rois, scores, self.rules, self._others(place), converted.notes
+            place,
+            converted.rois,
+            scores,
+            rules=self.rules,
+            others=self._others(place),
+            notes=converted.notes,
         )
         return replace(tables, simulated=tables.simulated or study.simulated)
 
@@ -466,7 +497,9 @@ class _Import:
         rows = tables.rois[tables.rois["participant_id"] == place.participant_id]
         if place.session_id:
             rows = rows[rows["session_id"] == place.session_id]
-        rois = [Roi(r, int(n)) for r, n in zip(rows["roi_id"], rows["label"], strict=True)]
+        rois = []
+        for roi_id, label in zip(rows["roi_id"], rows["label"], strict=True):
+            rois.append(Roi(roi_id, int(label)))
         try:
             notes = self.call(
                 read_back, build, place.study_id, place.participant_id, rois, self.rules.ranges
@@ -511,12 +544,12 @@ class _Import:
         for other in self.n_studies_of_patient:
             if other == patient_id:
                 continue
-            label = ""
+            label = ""  # no name: it is removed from the names below
             # If no label can be made, the other study has failed for this reason.
             with suppress(CadError):
                 label = self.patients.participant(other)
             if names_patient(cell, names_in_scores(other, label) - {""}):
-                raise _of_two_patients(path, label)
+                raise _of_two_patients(path, other=label)
 
     def _finding_rows_of_source(self) -> dict[Path, list[tuple[int, dict[str, str]]]]:
         """Read all tables of findings of the source.
@@ -525,12 +558,13 @@ class _Import:
         """
         if self.rules.findings is None:
             return {}
-        folders: dict[Path, None] = {}
+        folders: dict[Path, None] = {}  # its keys: each folder once, in order
         for study in self.studies:
             if isinstance(study, SourceStudy):
                 folders.update(dict.fromkeys(study.tables))
         rows_by_table = {}
         for path in findings_tables(folders, self.rules.findings.file):
+            # Damage is reported by the study that reads the table again.
             with suppress(CadError, OSError):
                 rows_by_table[path] = self.call(read_numbered_rows, path, (PATIENT_COLUMN,))
         return rows_by_table
@@ -543,14 +577,14 @@ class _Import:
             for _, row in rows:
                 cell = row[PATIENT_COLUMN]
                 if names_patient(cell, this_patient) and names_patient(cell, others):
-                    raise _of_two_patients(path, "")
+                    raise _of_two_patients(path, other="")
 
     def _add_scores_beside_masks(self) -> None:
         """Collect readers and scores in percent of the tables that came with masks."""
         rule = self.rules.outlines
         if rule is None or rule.table is None or rule.score_column is None:
             return
-        folders: dict[Path, None] = {}
+        folders: dict[Path, None] = {}  # its keys: each folder once, in order
         for study in self.studies:
             folders.update(dict.fromkeys(_table_folders(study)))
         columns = [name for name in (rule.score_column, rule.reader_column) if name]
@@ -568,6 +602,7 @@ class _Import:
                     self.readers_of_source.add(row[rule.reader_column].strip())
 
     def _score_file(self, study: SourceStudy | FileStudy) -> Path | None:
+        """Return a study's score file: the one beside it, or else the one at the top."""
         path = study.beside(self.rules.scores)
         # A table of scores at the top of the source names patients and not studies. If a man had
         # two studies, a score would be given to the regions of both. The table is therefore used
@@ -577,8 +612,10 @@ class _Import:
         return path
 
     def _score_file_at_top(self, study: SourceStudy | FileStudy) -> Path | None:
+        """Return the score file of all patients at the top of the source; None if there is none."""
         for folder in _table_folders(study):
             path = folder / self.rules.scores
+            # A link could show a file of somebody else, outside of the source.
             if path.is_file() and not leads_out(path, folder):
                 return path
         return None
@@ -605,14 +642,16 @@ class _Import:
         return rows_by_file
 
     def _check_percent(self, path: Path) -> None:
-        """Refuse scores in percent that are probably shares: all at most 1 in the whole source.
+        """Refuse scores in percent that are probably shares or points, by all scores of the source.
 
         In a cohort that has larger scores in percent, a study with small scores is believed.
         """
         scores = self.tables.scores
-        in_cohort = scores["score"][(scores["scale"] == "percent") & (scores["score"] != MISSING)]
-        if any((plain_number(score) or 0) > 5 for score in in_cohort):
-            return
+        in_percent = (scores["scale"] == "percent") & (scores["score"] != MISSING)
+        for cell in scores["score"][in_percent]:
+            score = plain_number(cell)
+            if score is not None and score > _HIGHEST_POINT:
+                return
         with located(file=path):
             check_percent(self.percents_of_source)
 
@@ -622,10 +661,13 @@ class _Import:
             for other in sorted(declared | self.readers_of_source):
                 if other == name or bare_name(other) != bare_name(name):
                     continue
-                shown = [self.patients.reader(reader, declared) for reader in (name, other)]
+                # Under pseudonyms a reader's name must not be shown either.
+                shown_name = self.patients.reader(name, declared)
+                shown_other = self.patients.reader(other, declared)
                 raise CadError(
-                    f"readers {shown[0]!r} and {shown[1]!r} differ by capitals, blanks, dashes, "
-                    "invisible characters or .0 alone: one reader in two ways would count as two",
+                    f"readers {shown_name!r} and {shown_other!r} differ by capitals, blanks, "
+                    "dashes, invisible characters or .0 alone: one reader in two ways would count "
+                    "as two",
                     patient=place.participant_id,
                     hint="write both alike; if they are two readers, list both under readers in "
                     "the rules",
@@ -633,18 +675,21 @@ class _Import:
 
     def _note_misnamed_tables(self) -> None:
         """Note files that are probably tables, but have another name than the rules say."""
-        beside: dict[Path, None] = {}
-        tops: dict[Path, None] = {}
+        # The keys are the folders, each once and in order.
+        study_folders: dict[Path, None] = {}
+        table_folders: dict[Path, None] = {}
         for study in self.studies:
             if isinstance(study, SourceStudy):
-                beside.update(dict.fromkeys(study.folders))
-            tops.update(dict.fromkeys(_table_folders(study)))
-        notes = misnamed_tables({**beside, **tops}, self.rules.scores, below=False)
+                study_folders.update(dict.fromkeys(study.folders))
+            table_folders.update(dict.fromkeys(_table_folders(study)))
+        notes = misnamed_tables({**study_folders, **table_folders}, self.rules.scores, below=False)
         if self.rules.findings is not None:
-            file = self.rules.findings.file
-            notes += misnamed_tables(tops, file, below=True)
-            if not findings_tables(tops, file):
-                notes.append(f"the source has no {file}, which the rules name as table of findings")
+            findings_name = self.rules.findings.file
+            notes += misnamed_tables(table_folders, findings_name, below=True)
+            if not findings_tables(table_folders, findings_name):
+                notes.append(
+                    f"the source has no {findings_name}, which the rules name as table of findings"
+                )
         self.summary.notes += notes
 
     def _note_strangers(self, score_rows: dict[Path, list[tuple[int, dict[str, str]]]]) -> None:
@@ -654,21 +699,21 @@ class _Import:
         studies, which make it anyway.
         """
         labels: dict[str, str] = {}
-        names_in_files: set[str] = set()
+        names_in_score_files: set[str] = set()
         for patient_id in self.n_studies_of_patient:
             # A patient for whom no label can be made is left out here. His studies have already
             # failed for this reason.
             with suppress(CadError):
                 labels[patient_id] = self.patients.participant(patient_id)
-                names_in_files |= names_in_scores(patient_id, labels[patient_id])
-        strange: dict[Path, list[tuple[int, str]]] = {}
+                names_in_score_files |= names_in_scores(patient_id, labels[patient_id])
+        strangers_by_file: dict[Path, list[tuple[int, str]]] = {}
         for path, rows in score_rows.items():
-            strange[path] = rows_of_nobody(rows, "patient_id", names_in_files)
+            strangers_by_file[path] = rows_of_nobody(rows, "patient_id", names_in_score_files)
         ids = {patient_id.strip() for patient_id in labels}
         for path, rows in self.finding_rows.items():
-            strange[path] = rows_of_nobody(rows, PATIENT_COLUMN, ids)
+            strangers_by_file[path] = rows_of_nobody(rows, PATIENT_COLUMN, ids)
         show_ids = self.rules.labels == "id"
-        for path, rows_of_strangers in strange.items():
+        for path, rows_of_strangers in strangers_by_file.items():
             self.summary.notes += notes_on_strangers(
                 path, rows_of_strangers, labels, show_ids=show_ids
             )
@@ -686,14 +731,16 @@ class _Import:
     def _commit(self, new: dict[str, Path], tables: Tables) -> None:
         """Put new files and folders and the tables into place, all or none."""
         if tables is not self.tables:
-            aside = self._build()
-            tables.write(aside, self.rules.name)
-            new = {**new, **{path.name: path for path in sorted(aside.iterdir())}}
+            tables_folder = self._build()
+            tables.write(tables_folder, self.rules.name)
+            table_files = {path.name: path for path in sorted(tables_folder.iterdir())}
+            new = {**new, **table_files}
         if new:
             commit(self.out, new)
         self.tables = tables
 
     def _done(self, place: StudyPlace, converted: Converted, outcome: list[str]) -> None:
+        """Record a study in the summary; ``outcome`` is the summary's list that fits the study."""
         outcome.append(place.study_id)
         if not self.tables.regions(place):
             self.summary.awaiting.append(place.study_id)
@@ -701,6 +748,7 @@ class _Import:
 
 
 def _of_two_patients(path: Path, other: str) -> CadError:
+    """Return the error on a row of two patients; ``other`` is the other's label, if it is known."""
     also = f"also of {other}" if other else "also of another patient of the source"
     return CadError(
         f"a row of this patient is {also}, because it names both",
@@ -716,6 +764,7 @@ def _table_folders(study: SourceStudy | FileStudy) -> tuple[Path, ...]:
 
 
 def _unless_new(source: str, target: str) -> None:
+    """Put a file of the cohort beside the new files of a study, unless a new one has its place."""
     if not os.path.exists(target):
         keep(source, target)
 
@@ -769,10 +818,13 @@ def import_patient(
     archive = connect(address, aet, limits)
     with claimed(out, COHORT), stage(out) as scratch:
         folders, failures = fetch_patient(archive, patient_id, scratch)
-        whole = scratch / "whole"
-        whole.mkdir()
+        # Only complete studies are imported: they are moved apart from the incomplete ones.
+        complete = scratch / "whole"
+        complete.mkdir()
         for folder in folders:
-            folder.rename(whole / folder.name)
-        summary = import_owned(whole, out, rules, call, watch) if folders else ImportSummary()
+            folder.rename(complete / folder.name)
+        summary = ImportSummary()
+        if folders:
+            summary = import_owned(complete, out, rules, call, watch)
     summary.failures += failures
     return summary

@@ -42,7 +42,9 @@ _TRUTH = dict.fromkeys(_TRUE, "malignant") | dict.fromkeys(_FALSE, "benign")
 _NO_SCORE = ("", "n/a", "nan", "NaN", "NA")
 _TEMPLATE = ("zone_id", "samtaken", "zprescancer", "zprimgleason", "zsecondgleason")
 _LARGEST_LABEL = 65535
-_TENTH = 0.1  # a zone's biopsies count for a lesion if the zone holds at least this share of it
+# A zone's biopsies count for a lesion if the zone holds at least this share of it.
+_LEAST_SHARE_IN_ZONE = 0.1
+_LONGEST_SHOWN = 40  # characters of a cell that a note shows: a cell may hold a whole report
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,43 +102,37 @@ def find_regions(
         When regions are damaged or belong to another patient.
     """
     label_map = study.beside(rules.rois)
-    lesion = study.beside(rules.lesion)
-    drawn = []
+    lesion_mask = study.beside(rules.lesion)
+    drawn_objects = []
     for path in study.objects:
-        dataset = read_dataset(path, force=True)  # it may lack the preamble
+        dataset = read_dataset(path, force=True)  # force: some files lack the preamble
         # An object that this program sent to the archive is a result and not an annotation.
         if dataset.get("ManufacturerModelName") == OWN_MODEL_NAME:
             notes.append(f"{path.name} is a result of this program, and no drawing; it is left out")
         else:
-            drawn.append((path, dataset))
-    sources = [path.name for path in (label_map, lesion) if path]
-    if drawn:
-        sources.append("DICOM SEG or RTSTRUCT")
-    if len(sources) > 1:
-        problem = f"the study has {len(sources)} sources of ROIs: {', '.join(sources)}"
+            drawn_objects.append((path, dataset))
+    source_names = [path.name for path in (label_map, lesion_mask) if path]
+    if drawn_objects:
+        source_names.append("DICOM SEG or RTSTRUCT")
+    if len(source_names) > 1:
+        problem = f"the study has {len(source_names)} sources of ROIs: {', '.join(source_names)}"
         raise CadError(problem, file=study.top, hint="keep the one that counts beside the series")
     labelled: Labelled | None = None
     if label_map:
         labelled = _regions_of_label_map(label_map)
-    elif lesion:
-        grades = whole_numbers(lesion)
+    elif lesion_mask:
+        grades = whole_numbers(lesion_mask)
+        # A mask without a lesion states that there is none: no other source is asked.
         if not grades.array.any():
-            notes.append(f"{lesion.name} holds no lesion")
+            notes.append(f"{lesion_mask.name} holds no lesion")
             return None
         labelled = grade_lesions(grades)
-    elif drawn:
-        labelled = _from_objects(study, rules, reference, drawn, notes)
-    elif ours := _outlined_beside(study, rules, notes):
-        labelled = ours
-    elif reference is not None and (
-        points := _balls_of_findings(study, rules, reference.grid, notes)
-    ):
-        labelled = points
-        if rules.findings:
-            notes.append(
-                f"{len(labelled.rois)} regions are balls of {rules.findings.radius:g} mm around "
-                "the points of a table, not drawn lesions; malignant means clinically significant"
-            )
+    elif drawn_objects:
+        labelled = _from_objects(study, rules, reference, drawn_objects, notes)
+    else:
+        labelled = _outlined_beside(study, rules, notes)
+        if labelled is None and reference is not None:
+            labelled = _balls_of_findings(study, rules, reference.grid, notes)
     # A detector's map, which nobody has checked, is used only if no person drew or marked a region.
     if labelled is None and rules.detector:
         detector_map = study.beside(rules.detector.file)
@@ -154,26 +150,38 @@ def _from_objects(
     objects: list[tuple[Path, Dataset]],
     notes: list[str],
 ) -> Labelled | None:
+    """Return the regions of SEG and RTSTRUCT objects on the reference's grid.
+
+    The result is None if no segment or structure has a name that the rules call a ROI.
+    """
     if reference is None:
         raise CadError(
             "SEG or RTSTRUCT objects but no T2 or ADC series to draw them on", file=objects[0][0]
         )
-    head = reference.first
+    frame_uid = reference.first.frame_uid
     grid = reference.grid
-    names: list[str] = []
+    roi_ids: list[str] = []
     drawn_regions: list[DrawnRegion] = []
 
-    def wanted(name: str) -> bool:
+    def is_roi_name(name: str) -> bool:
         return re.fullmatch(rules.roi_name, name.strip()) is not None
 
     for path, dataset in objects:
         drawn_on = grid
         images: list[Frame] = []
-        if has_regions(dataset, path, wanted):
-            drawn_on, images = _drawn_images(study, dataset, path, reference, wanted, notes)
+        # An object without regions is read as well, for the remarks on what it leaves out. It may
+        # then lie on any series, so none is looked up.
+        if has_regions(dataset, path, is_roi_name):
+            drawn_on, images = _drawn_images(study, dataset, path, reference, is_roi_name, notes)
         try:
             regions, remarks = read_drawn_regions(
-                dataset, path, drawn_on, head.frame_uid, grid, wanted, images
+                dataset,
+                path,
+                drawn_on=drawn_on,
+                frame_uid=frame_uid,
+                grid=grid,
+                wanted=is_roi_name,
+                images=images,
             )
         except CadError as error:
             if rules.labels != "pseudonym":
@@ -185,39 +193,41 @@ def _from_objects(
         notes += remarks
         for region in regions:
             roi_id = _roi_id(region, rules)
+            # Without an id, the name has no character that is safe in tables.
             if roi_id:
-                names.append(roi_id)
+                roi_ids.append(roi_id)
                 drawn_regions.append(region)
-    if not names:
+    if not roi_ids:
         notes.append("no segment or contour has a name that the rules call a ROI")
         return None
-    ids = _neutral(names, rules, notes)
-    labels, rois = _label_map(list(zip(ids, drawn_regions, strict=True)), grid)
-    return Labelled(labels, rois, head.frame_uid)
+    final_ids = _neutral_ids(roi_ids, rules, notes)
+    labels, rois = _label_map(list(zip(final_ids, drawn_regions, strict=True)), grid)
+    return Labelled(labels, rois, frame_uid)
 
 
-def _neutral(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
+def _neutral_ids(roi_ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
     """Replace ROI ids by numbers, except those that the rules keep: their text may name the
     patient.
     """
     if rules.labels != "pseudonym":
-        return ids
-    unchanged = {name for name in ids if rules.keeps(name)}
-    neutral = []
+        return roi_ids
+    kept_ids = {roi_id for roi_id in roi_ids if rules.keeps(roi_id)}
+    new_ids = []
     number = 0
     replaced = 0
-    for name in ids:
-        if name in unchanged:
-            neutral.append(name)
+    for roi_id in roi_ids:
+        if roi_id in kept_ids:
+            new_ids.append(roi_id)
             continue
         number += 1
-        while str(number) in unchanged:
+        # A kept id may be this number; two regions must not have one id.
+        while str(number) in kept_ids:
             number += 1
-        neutral.append(str(number))
+        new_ids.append(str(number))
         replaced += 1
     if replaced:
         notes.append(f"{replaced} ROI names replaced by numbers: names are free text")
-    return neutral
+    return new_ids
 
 
 def _drawn_images(
@@ -225,7 +235,7 @@ def _drawn_images(
     dataset: Dataset,
     path: Path,
     reference: Stack,
-    wanted: Callable[[str], bool],
+    is_roi_name: Callable[[str], bool],
     notes: list[str],
 ) -> tuple[Volume, list[Frame]]:
     """Return the grid and the images of the series that a SEG or RTSTRUCT object was drawn on.
@@ -236,30 +246,33 @@ def _drawn_images(
     contours lie.
     """
     with reading(path, "not a sound SEG or RTSTRUCT object"):
-        named = referenced_images(dataset)
-        contoured = contour_images(dataset, wanted)
+        images_by_series = referenced_images(dataset)  # SOPInstanceUIDs by SeriesInstanceUID
+        contoured_images = contour_images(dataset, is_roi_name)
         is_seg = is_segmentation(dataset)
-    images_frame = reference.first.frame_uid
-    if not images_frame:
+    frame_uid = reference.first.frame_uid
+    if not frame_uid:
         notes.append(
             f"the images state no frame of reference, with which that of {path.name} could be "
             "compared"
         )
-    if not named:
+    if not images_by_series:
         notes.append(
             f"{path.name} does not say which series it was drawn on; series "
             f"{reference.first.series_number} is taken"
         )
         return reference.grid, []
-    series = {}  # the frames of each series that the study has, by its UID
-    for uid in named:
+    frames_by_series = {}  # only of named series that the study has
+    for uid in images_by_series:
         frames = [frame for frame in study.slices if frame.series_uid == uid]
         if frames:
-            series[uid] = frames
-    uids = ", ".join(printable(uid) for uid in named)
-    if not series:
-        frame_uid = str(dataset.get("FrameOfReferenceUID", "") or "")
-        if not is_seg or not frame_uid or frame_uid != images_frame:
+            frames_by_series[uid] = frames
+    uids = ", ".join(printable(uid) for uid in images_by_series)
+    if not frames_by_series:
+        # The frames of a SEG state their own positions. In the frame of reference of the study's
+        # images, these positions are enough.
+        object_frame_uid = str(dataset.get("FrameOfReferenceUID", "") or "")
+        same_frame = object_frame_uid != "" and object_frame_uid == frame_uid
+        if not is_seg or not same_frame:
             raise CadError(
                 f"drawn on the series of SeriesInstanceUID {uids}, which the study does not have",
                 file=path,
@@ -270,17 +283,19 @@ def _drawn_images(
             "say where it lies"
         )
         return reference.grid, []
-    for uid, frames in series.items():
-        _check_instances(named[uid], frames, uid, path, notes)
+    for uid, frames in frames_by_series.items():
+        _check_instances(images_by_series[uid], frames, uid, path, notes)
     if is_seg:  # a segmentation object states its own grid
-        return reference.grid, list(chain.from_iterable(series.values()))
-    if len(series) > 1:
-        drawn = {}
-        for uid, frames in series.items():
-            if any(frame.sop_uid in contoured for frame in frames):
-                drawn[uid] = frames
-        series = drawn or series
-    grids = [stacks_of(frames)[0].grid for frames in series.values()]
+        return reference.grid, list(chain.from_iterable(frames_by_series.values()))
+    if len(frames_by_series) > 1:
+        # A structure set may name series on which it has no contour. Where contours name images,
+        # only the series of these images count.
+        contoured_series = {}
+        for uid, frames in frames_by_series.items():
+            if any(frame.sop_uid in contoured_images for frame in frames):
+                contoured_series[uid] = frames
+        frames_by_series = contoured_series or frames_by_series
+    grids = [stacks_of(frames)[0].grid for frames in frames_by_series.values()]
     if any(not grid.same_grid(grids[0]) for grid in grids[1:]):
         raise CadError(
             f"drawn on {len(grids)} series of different grids, SeriesInstanceUID {uids}; it is not "
@@ -288,12 +303,12 @@ def _drawn_images(
             file=path,
             hint="export a structure set for each series",
         )
-    drawn_images = list(chain.from_iterable(series.values()))
-    other_frames = {image.frame_uid for image in drawn_images} - {images_frame, ""}
-    if images_frame and other_frames:
+    drawn_images = list(chain.from_iterable(frames_by_series.values()))
+    other_frame_uids = {image.frame_uid for image in drawn_images} - {frame_uid, ""}
+    if frame_uid and other_frame_uids:
         raise CadError(
             "drawn on a series in another frame of reference: FrameOfReferenceUID "
-            f"{other_frames.pop()}, series {reference.first.series_number} is in {images_frame}",
+            f"{other_frame_uids.pop()}, series {reference.first.series_number} is in {frame_uid}",
             file=path,
             hint=f"draw the ROI on series {reference.first.series_number}",
         )
@@ -301,26 +316,27 @@ def _drawn_images(
 
 
 def _check_instances(
-    named: list[str], frames: list[Frame], uid: str, path: Path, notes: list[str]
+    named_uids: list[str], frames: list[Frame], series_uid: str, path: Path, notes: list[str]
 ) -> None:
     """Refuse an object if its series has none of the images that the object names.
 
     If the series lacks only some of these images, a note says so.
     """
-    instances = {frame.sop_uid for frame in frames}
-    absent = [instance for instance in named if instance not in instances]
+    series_images = {frame.sop_uid for frame in frames}
+    absent = [uid for uid in named_uids if uid not in series_images]
     if not absent:
         return
-    if len(absent) == len(named):
+    if len(absent) == len(named_uids):
         raise CadError(
             f"drawn on the image of ReferencedSOPInstanceUID {printable(absent[0])}, which the "
-            f"series of SeriesInstanceUID {printable(uid)} does not have, as none of the "
-            f"{len(named)} images that it names",
+            f"series of SeriesInstanceUID {printable(series_uid)} does not have, as none of the "
+            f"{len(named_uids)} images that it names",
             file=path,
             hint="export images and drawing together, or draw the ROI on these images",
         )
     notes.append(
-        f"{path.name} names {len(absent)} images that its series does not have, of {len(named)}"
+        f"{path.name} names {len(absent)} images that its series does not have, "
+        f"of {len(named_uids)}"
     )
 
 
@@ -346,13 +362,13 @@ def with_zones(labelled: Labelled, path: Path | None, rule: ZonesRule | None) ->
         return labelled
     rois = []
     for roi in labelled.rois:
-        values = _values_in(path, labelled.labels, roi.label)
-        counts: dict[str, int] = {}
-        for value, name in rule.values.items():
+        zone_numbers = _values_in(path, labelled.labels, roi.label)
+        voxels_of_zone: dict[str, int] = {}
+        for number, name in rule.values.items():
             # A map may have different numbers for the left and right half of a zone.
-            counts[name] = counts.get(name, 0) + int((values == value).sum())
-        zone = max(counts, key=lambda name: counts[name])
-        if counts[zone] == 0:
+            voxels_of_zone[name] = voxels_of_zone.get(name, 0) + int((zone_numbers == number).sum())
+        zone = max(voxels_of_zone, key=lambda name: voxels_of_zone[name])
+        if voxels_of_zone[zone] == 0:  # no voxel lies in a zone of the rule
             zone = "n/a"
         rois.append(replace(roi, zone=zone))
     return replace(labelled, rois=rois)
@@ -360,13 +376,16 @@ def with_zones(labelled: Labelled, path: Path | None, rule: ZonesRule | None) ->
 
 def _values_in(path: Path, labels: Volume, label: int) -> np.ndarray:
     """Return the values that a map of whole numbers has at a region's voxels."""
-    zones = whole_numbers(path)
-    points = labels.index_to_patient(np.argwhere(labels.array == label)[:, ::-1])
-    index = np.round(zones.patient_to_index(points)).astype(int)
-    size = np.array(zones.shape[::-1])
-    inside = ((index >= 0) & (index < size)).all(axis=1)
-    x, y, z = index[inside].T
-    return np.asarray(zones.array[z, y, x])
+    zone_map = whole_numbers(path)
+    voxels_zyx = np.argwhere(labels.array == label)
+    points = labels.index_to_patient(voxels_zyx[:, ::-1])
+    # The map may have another grid: each point gets the value of the map's nearest voxel. Points
+    # outside of the map get none.
+    nearest_xyz = np.round(zone_map.patient_to_index(points)).astype(int)
+    size_xyz = np.array(zone_map.shape[::-1])
+    inside = ((nearest_xyz >= 0) & (nearest_xyz < size_xyz)).all(axis=1)
+    x, y, z = nearest_xyz[inside].T
+    return np.asarray(zone_map.array[z, y, x])
 
 
 def _balls_of_findings(
@@ -379,14 +398,14 @@ def _balls_of_findings(
     if not findings:
         return None
     z, y, x = np.indices(grid.shape)
-    places = grid.index_to_patient(np.stack([x, y, z], axis=-1))
+    centres = grid.index_to_patient(np.stack([x, y, z], axis=-1))
     labels = np.zeros(grid.shape, np.uint16)
-    names = _unique([finding.fid for finding in findings], rules, notes)
-    ids = _neutral(names, rules, notes)
+    unique_ids = _unique_ids([finding.fid for finding in findings], rules, notes)
+    roi_ids = _neutral_ids(unique_ids, rules, notes)
     rois: list[Roi] = []
-    for label, finding in enumerate(findings, start=1):
-        inside = np.linalg.norm(places - finding.point, axis=-1) <= rules.findings.radius
-        roi_id = ids[label - 1]
+    for label, (roi_id, finding) in enumerate(zip(roi_ids, findings, strict=True), start=1):
+        distances = np.linalg.norm(centres - finding.point, axis=-1)
+        inside = distances <= rules.findings.radius
         # The ball of a point beside the image may still reach into it.
         if outside_of(grid, np.array([finding.point])).any() or not inside.any():
             place = " ".join(f"{number:g}" for number in finding.point)
@@ -395,22 +414,33 @@ def _balls_of_findings(
                 file=finding.file,
                 hint="correct pos, or import the image on which the lesion was found",
             )
-        _note_cut(finding, rules.findings.radius, grid, notes)
+        _note_cut_ball(finding, rules.findings.radius, grid, notes)
         with located(file=finding.file, roi=roi_id):
-            labels[_uncovered(inside, labels, rois)] = label
+            free = _uncovered(inside, labels, rois)
+            labels[free] = label
         histology, isup = _significant(_truth_of(finding.significance, notes))
-        rois.append(Roi(roi_id, label, finding.zone, histology, isup))
+        rois.append(Roi(roi_id, label, zone=finding.zone, histology=histology, isup=isup))
+    notes.append(
+        f"{len(rois)} regions are balls of {rules.findings.radius:g} mm around the points of a "
+        "table, not drawn lesions; malignant means clinically significant"
+    )
     return Labelled(grid.with_array(labels), rois)
 
 
-def _note_cut(finding: FindingRow, radius: float, grid: Volume, notes: list[str]) -> None:
+def _note_cut_ball(finding: FindingRow, radius: float, grid: Volume, notes: list[str]) -> None:
     """Note a ball that the border of the image cuts."""
-    depth = grid.patient_to_index(np.array(finding.point))
-    first = (depth + 0.5) * grid.spacing
-    last = (np.array(grid.shape[::-1]) - 0.5 - depth) * grid.spacing
-    # The ball reaches beyond the outermost voxels' centres by less than half a voxel anyway.
-    slack = np.array(grid.spacing) / 2
-    if (first + slack < radius).any() or (last + slack < radius).any():
+    index_xyz = grid.patient_to_index(np.array(finding.point))
+    size_xyz = np.array(grid.shape[::-1])
+    # Distances (mm) along the axes of the image, from the ball's centre to the image's borders. The
+    # borders lie half a voxel beyond the centres of the outermost voxels.
+    to_first_border = (index_xyz + 0.5) * grid.spacing
+    to_last_border = (size_xyz - 0.5 - index_xyz) * grid.spacing
+    # A voxel belongs to the ball if its centre does. The ball therefore lacks a voxel only if it
+    # reaches the centre of a voxel beyond the border, half a voxel further.
+    half_voxel = np.array(grid.spacing) / 2
+    cut_at_first = (to_first_border + half_voxel < radius).any()
+    cut_at_last = (to_last_border + half_voxel < radius).any()
+    if cut_at_first or cut_at_last:
         notes.append(
             f"finding {finding.name}: the image cuts off a part of its ball of {radius:g} mm"
         )
@@ -425,11 +455,11 @@ def _uncovered(inside: np.ndarray, labels: np.ndarray, rois: list[Roi]) -> np.nd
     free: np.ndarray = inside & (labels == 0)
     n_inside = int(inside.sum())
     if 2 * free.sum() <= n_inside:
-        counts = np.bincount(labels[inside & (labels > 0)])
-        other = rois[int(counts.argmax()) - 1].roi_id
+        voxels_of_label = np.bincount(labels[inside & (labels > 0)])
+        covering_roi_id = rois[int(voxels_of_label.argmax()) - 1].roi_id  # labels count from 1
         raise CadError(
             f"another lesion covers half of it or more: {int(free.sum())} of its {n_inside} voxels "
-            f"are free, most others belong to ROI {other}",
+            f"are free, most others belong to ROI {covering_roi_id}",
             hint="keep one of the two, or make them smaller",
         )
     return free
@@ -447,54 +477,59 @@ def _outlined_beside(study: SourceStudy, rules: ImportRules, notes: list[str]) -
     return None
 
 
-def _unique(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
+def _unique_ids(finding_ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
     """Return the ROI ids of findings, made unique: a repeated id gets a number at its end.
 
     ``notes`` gets a sentence on each such id.
     """
-    taken: list[str] = []
-    for name in ids:
+    unique_ids: list[str] = []
+    for name in finding_ids:
         number = 1
-        free = name
-        while free in taken or (free != name and free in ids):
+        unique_id = name
+        # A new id must differ from all ids so far, and from those of the table that come later.
+        while unique_id in unique_ids or (unique_id != name and unique_id in finding_ids):
             number += 1
-            free = f"{name}_{number}"
-        if free != name:
+            unique_id = f"{name}_{number}"
+        if unique_id != name:
+            # Only an id that the rules keep may be shown: other text may name the patient.
             if rules.keeps(name):
                 notes.append(
-                    f"two findings are called {name} at different places: one is ROI {free}"
+                    f"two findings are called {name} at different places: one is ROI {unique_id}"
                 )
             else:
                 notes.append("two findings have one id at different places: they are two ROIs")
-        taken.append(free)
-    return taken
+        unique_ids.append(unique_id)
+    return unique_ids
 
 
-def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volume, list[Roi]]:
+def _label_map(
+    named_regions: list[tuple[str, DrawnRegion]], grid: Volume
+) -> tuple[Volume, list[Roi]]:
     """Return the label map of the regions, with one label per voxel, and a row for each region.
 
     Two regions may touch. If each of them fills half of a voxel, the voxel gets the label of the
     first. Regions that overlap raise an error.
     """
     labels = np.zeros(grid.shape, np.uint16)
-    best = np.zeros(grid.shape, np.float32)
-    rows: list[Roi] = []
-    for label, (roi_id, region) in enumerate(named, start=1):
-        if roi_id in (row.roi_id for row in rows):
+    largest_share = np.zeros(grid.shape, np.float32)
+    rois: list[Roi] = []
+    for label, (roi_id, region) in enumerate(named_regions, start=1):
+        if roi_id in (roi.roi_id for roi in rois):
             raise CadError(
                 "two segments or contours carry this ROI's name", file=region.file, roi=roi_id
             )
-        # Shares are sums of float32. With the tolerance, a voxel that is filled by exactly one half
-        # counts.
+        # Shares are sums of float32: a voxel that is filled by exactly one half may state a little
+        # less.
         inside = region.share >= OCCUPANCY - 1e-6
-        both = inside & (labels > 0)
-        overlap = both & (region.share + best > 1 + _TOUCHING)
+        filled_twice = inside & (labels > 0)
+        # Shares of regions that only touch add up to 1 at most.
+        overlap = filled_twice & (region.share + largest_share > 1 + _TOUCHING)
         if overlap.any():
-            overlapped = rows[int(labels[overlap][0]) - 1].roi_id
+            overlapped = rois[int(labels[overlap][0]) - 1].roi_id  # labels count from 1
             problem = f"overlaps ROI {overlapped} in {int(overlap.sum())} voxels of the T2 grid"
             hint = "a voxel belongs to one ROI; separate them"
             raise CadError(problem, file=region.file, roi=roi_id, hint=hint)
-        labels[inside & ~both] = label
+        labels[inside & ~filled_twice] = label
         if not (labels == label).any():
             raise CadError(
                 "every voxel that it fills to one half is filled to one half by other ROIs, too: "
@@ -503,9 +538,9 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
                 roi=roi_id,
                 hint="a voxel belongs to one ROI; separate them, or draw it larger",
             )
-        best = np.maximum(best, np.where(inside, region.share, 0))
-        rows.append(Roi(roi_id, label))
-    return grid.with_array(labels), rows
+        largest_share = np.maximum(largest_share, np.where(inside, region.share, 0))
+        rois.append(Roi(roi_id, label))
+    return grid.with_array(labels), rois
 
 
 def _roi_id(region: DrawnRegion, rules: ImportRules) -> str | None:
@@ -516,13 +551,15 @@ def _roi_id(region: DrawnRegion, rules: ImportRules) -> str | None:
     match = re.fullmatch(rules.roi_name, region.name.strip())
     if not match:
         return None
+    # The id is the text of the pattern's group ``id``; without this group, of its first group; and
+    # without groups, the whole name.
     text = match.groupdict().get("id")
     if not text:
         text = match.group(1) if match.groups() else match.group(0)
     clean = re.sub(r"[^\w.-]+", "_", text.strip()).strip("_")
     if not clean:
         return None
-    if region.number:
+    if region.number:  # another region of the file has the same name
         return f"{clean}_{region.number}"
     return clean
 
@@ -599,13 +636,13 @@ def gland_mask(
     labels = whole_numbers(path)
     inside = np.isin(labels.array, gland_values) if gland_values else labels.array != 0
     if not inside.any():
-        present = []
+        other_values = []
         for value in np.unique(labels.array):
             if value:
-                present.append(str(value))
-        holds = f"holds {', '.join(present)}" if present else "is empty"
-        numbers = f"none of {', '.join(map(str, gland_values))}; " if gland_values else ""
-        notes.append(f"no gland mask: {numbers}{path.name} {holds}")
+                other_values.append(str(value))
+        holds = f"holds {', '.join(other_values)}" if other_values else "is empty"
+        wanted = f"none of {', '.join(map(str, gland_values))}; " if gland_values else ""
+        notes.append(f"no gland mask: {wanted}{path.name} {holds}")
         return None
     return labels.with_array(inside)
 
@@ -632,16 +669,16 @@ def first_of(tops: Iterable[Path], places: Sequence[str], patient_id: str) -> Pa
 
 def _regions_of_label_map(path: Path) -> Labelled:
     """Return the regions of a label map; the label of a region is its ROI id."""
-    volume = whole_numbers(path)
+    label_map = whole_numbers(path)
     labels = []
-    for label in np.unique(volume.array):
-        if label:
+    for label in np.unique(label_map.array):
+        if label:  # 0 is outside of every region
             labels.append(int(label))
     if not labels:
         raise CadError(
             "the label map is empty", file=path, hint="draw the ROIs, or remove the file"
         )
-    return Labelled(volume, [Roi(str(label), label) for label in labels])
+    return Labelled(label_map, [Roi(str(label), label) for label in labels])
 
 
 def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | None:
@@ -676,22 +713,27 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
     values = volume.array
     are_shares = np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1
     if not are_shares:
+        # A map of labels: every voxel that has a label counts as 1.
         values = np.minimum(whole_numbers(path).array, 1)
-    labels, count = ndimage.label(values >= rule.threshold, structure=np.ones((3, 3, 3)))
-    voxel = float(np.prod(volume.spacing))
-    sizes = np.bincount(labels.ravel(), minlength=count + 1) * voxel
-    large = [label for label in range(1, count + 1) if sizes[label] >= rule.least]
-    order = np.zeros(count + 1, np.uint16)
-    order[large] = np.arange(1, len(large) + 1)
+    all_neighbours = np.ones((3, 3, 3))  # across faces, edges and corners
+    candidates, count = ndimage.label(values >= rule.threshold, structure=all_neighbours)
+    voxel_mm3 = float(np.prod(volume.spacing))
+    volumes_mm3 = np.bincount(candidates.ravel(), minlength=count + 1) * voxel_mm3
+    large = [number for number in range(1, count + 1) if volumes_mm3[number] >= rule.least]
+    # The large candidates are numbered anew, from 1 without gaps; small ones become 0.
+    label_of_candidate = np.zeros(count + 1, np.uint16)
+    label_of_candidate[large] = np.arange(1, len(large) + 1)
     notes.append(
         f"{len(large)} regions outlined by a detector ({path.name}, at least {rule.threshold:g}, "
         f"{rule.least:g} mm3; {count - len(large)} smaller), seen by nobody"
     )
     if not large:
         return None
-    highest = ndimage.maximum(values, labels, large)
-    rois = [Roi(str(n), n, confidence=float(v)) for n, v in enumerate(highest, start=1)]
-    return Labelled(volume.with_array(order[labels]), rois)
+    rois = []
+    highest_values = ndimage.maximum(values, candidates, large)
+    for label, highest in enumerate(highest_values, start=1):
+        rois.append(Roi(str(label), label, confidence=float(highest)))
+    return Labelled(volume.with_array(label_of_candidate[candidates]), rois)
 
 
 def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -> Labelled | None:
@@ -721,22 +763,25 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
     rule = rules.outlines
     if rule is None:
         return None
-    drawn = _regions_of_masks(top, patient_id, rule, notes)
-    if drawn is None:
+    lesions = _regions_of_masks(top, patient_id, rule, notes)
+    if lesions is None:
         return None
-    rows = _listed_rows(top, patient_id, [roi.roi_id for roi in drawn.rois], rule, notes)
+    roi_ids = [roi.roi_id for roi in lesions.rois]
+    rows_by_lesion = _listed_rows(top, patient_id, roi_ids, rule, notes)
     rois = []
     scores: list[dict[str, str]] = []
-    for roi in drawn.rois:
-        of_lesion = rows.get(roi.roi_id, [])
+    for roi in lesions.rois:
+        lesion_rows = rows_by_lesion.get(roi.roi_id, [])
         try:
-            histology, isup = _tissue_of(of_lesion, rule, notes)
+            histology, isup = _tissue_of(lesion_rows, rule, notes)
         except CadError as error:
             raise error.naming(file=top / str(rule.table), roi=roi.roi_id) from None
+        # Where the rules name template biopsies, these alone state the tissue.
         if rule.template and rule.template_zones:
-            histology, isup = _template_of(top, patient_id, drawn.labels, roi, rule, notes)
+            histology, isup = _template_of(top, patient_id, lesions.labels, roi, rule, notes)
         rois.append(replace(roi, histology=histology, isup=isup))
-        for row in of_lesion:
+        for row in lesion_rows:
+            # An empty score stays missing: it is no reading.
             if not rule.score_column or row[rule.score_column] in _NO_SCORE:
                 continue
             scores.append(
@@ -748,7 +793,7 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
                     "score": row[rule.score_column],
                 }
             )
-    return replace(drawn, rois=rois, scores=tuple(scores))
+    return replace(lesions, rois=rois, scores=tuple(scores))
 
 
 def _reader_of(row: dict[str, str], rule: OutlinesRule, rules: ImportRules) -> str:
@@ -769,47 +814,52 @@ def _regions_of_masks(
 
     If several readers drew a lesion, it has the voxels that at least half of these readers drew.
     """
-    masks: dict[str, list[Path]] = {}
+    masks_by_lesion: dict[str, list[Path]] = {}
     for place in rule.file:
-        drawn = list(files_of(top, place, patient_id))
-        if drawn and "{roi}" not in place:
-            path = drawn[0][1]
+        files = list(files_of(top, place, patient_id))
+        # A file whose path names no lesion is a label map of all lesions.
+        if files and "{roi}" not in place:
+            _, path = files[0]
             if whole_numbers(path).array.any():
                 return _regions_of_label_map(path)
             notes.append(f"{path.name} holds no lesion")
             return None
-        named: dict[str, list[Path]] = {}
-        for roi_id, path in drawn:
-            named.setdefault(roi_id, []).append(path)
+        paths_by_lesion: dict[str, list[Path]] = {}
+        for roi_id, path in files:
+            paths_by_lesion.setdefault(roi_id, []).append(path)
         # If two entries of the rule have files of one lesion, the files of the earlier entry count.
-        masks = named | masks
-    if not masks:
+        masks_by_lesion = paths_by_lesion | masks_by_lesion
+    if not masks_by_lesion:
         return None
-    first = next(iter(masks))
-    grid = whole_numbers(masks[first][0])
+    # All masks of a man are kept on one grid, which is that of the first.
+    first_lesion = next(iter(masks_by_lesion))
+    grid = whole_numbers(masks_by_lesion[first_lesion][0])
     labels = np.zeros(grid.shape, np.uint16)
     rois: list[Roi] = []
-    count = 0
-    for label, (roi_id, paths) in enumerate(sorted(masks.items()), start=1):
-        count += len(paths)
+    n_masks = 0
+    for label, (roi_id, paths) in enumerate(sorted(masks_by_lesion.items()), start=1):
+        n_masks += len(paths)
         votes = []
         for path in paths:
             mask = whole_numbers(path)
             _check_within(mask, grid, path, roi_id)
             votes.append(resample_mask(mask, grid).array)
-        inside = np.mean(votes, axis=0) >= 0.5
+        share_of_readers = np.mean(votes, axis=0)
+        inside = share_of_readers >= 0.5
         with located(file=paths[0], roi=roi_id):
             if not inside.any():
                 raise CadError("the mask is empty")
-            labels[_uncovered(inside, labels, rois)] = label
+            free = _uncovered(inside, labels, rois)
+            labels[free] = label
         rois.append(Roi(roi_id, label))
-    notes.append(f"{len(rois)} lesions from {count} masks")
+    notes.append(f"{len(rois)} lesions from {n_masks} masks")
     return Labelled(grid.with_array(labels), rois)
 
 
 def _check_within(mask: Volume, grid: Volume, path: Path, roi_id: str) -> None:
     """Refuse a mask that leaves the grid on which a man's masks are kept; it would be cut."""
-    points = mask.index_to_patient(np.argwhere(mask.array)[:, ::-1])
+    voxels_zyx = np.argwhere(mask.array)
+    points = mask.index_to_patient(voxels_zyx[:, ::-1])
     beyond = outside_of(grid, points)
     if beyond.any():
         raise CadError(
@@ -862,6 +912,7 @@ def drawn_series(
         The first SeriesNumber; None for another modality, or where no table lists the patient.
     """
     column = {"t2w": "T2", "adc": "ADC"}.get(modality)
+    # The table has columns for these two images only.
     if column is None or not rules.outlines or not rules.outlines.images:
         return None
     path = first_of(tops, [rules.outlines.images], patient_id)
@@ -869,10 +920,10 @@ def drawn_series(
         return None
     # In the table, some names after the number have a letter (7a) or the ending .nii.gz. They are
     # the names of files that no longer exist.
-    name = re.compile(re.escape(patient_id) + r"_.*_(\d+)[a-z]?(\.nii)?(\.gz)?")
+    name_of_series = re.compile(re.escape(patient_id) + r"_.*_(\d+)[a-z]?(\.nii)?(\.gz)?")
     numbers: list[int] = []
     for row in read_rows(path, ("T2", "ADC")):
-        match = name.fullmatch(row[column])
+        match = name_of_series.fullmatch(row[column])
         if match and int(match[1]) not in numbers:
             numbers.append(int(match[1]))
     if not numbers:
@@ -909,14 +960,15 @@ def files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Path
     if ".." in patient_id.split("/"):
         return
     # Several stars in a row would be no pattern of pathlib.
-    pattern = re.sub(r"(\{roi\}|\{reader\}|\*)+", "*", place)
-    pattern = pattern.replace("{patient}", glob.escape(patient_id))
-    text = re.escape(place).replace(r"\*", "[^/]*")
-    text = text.replace(r"\{roi\}", "(?P<roi>[A-Za-z0-9]+)")
-    text = text.replace(r"\{reader\}", "[A-Za-z0-9-]+")
-    text = text.replace(r"\{patient\}", re.escape(patient_id))
-    for path in sorted(top.glob(pattern)):
-        match = re.fullmatch(text, path.relative_to(top).as_posix())
+    glob_pattern = re.sub(r"(\{roi\}|\{reader\}|\*)+", "*", place)
+    glob_pattern = glob_pattern.replace("{patient}", glob.escape(patient_id))
+    # The pattern alone accepts too much: its stars also fit characters that no id has.
+    path_regex = re.escape(place).replace(r"\*", "[^/]*")
+    path_regex = path_regex.replace(r"\{roi\}", "(?P<roi>[A-Za-z0-9]+)")
+    path_regex = path_regex.replace(r"\{reader\}", "[A-Za-z0-9-]+")
+    path_regex = path_regex.replace(r"\{patient\}", re.escape(patient_id))
+    for path in sorted(top.glob(glob_pattern)):
+        match = re.fullmatch(path_regex, path.relative_to(top).as_posix())
         if match and not leads_out(path, top):
             yield match.groupdict().get("roi", ""), path
 
@@ -939,11 +991,11 @@ def _listed_rows(
     if rule.table is None:
         return {}
     path = top / rule.table
-    book = path.with_suffix(".xlsx")
-    if not path.is_file() and book.is_file():
+    workbook = path.with_suffix(".xlsx")
+    if not path.is_file() and workbook.is_file():
         raise CadError(
             "an Excel workbook is not read",
-            file=book,
+            file=workbook,
             hint=f"save its sheet as CSV (UTF-8) beside it: {path.name}",
         )
     columns = (rule.truth_column, rule.grade_column, rule.score_column, rule.reader_column)
@@ -952,17 +1004,20 @@ def _listed_rows(
 
     def rows_of(roi_id: str) -> list[dict[str, str]]:
         rows = table
+        # A row must meet every condition of the key.
         conditions = []
         for column, template in rule.key.items():
-            text = template.replace("{patient}", patient_id).replace("{roi}", roi_id)
-            rows = [row for row in rows if _same_id(row[column], text)]
-            conditions.append(f"{column} = {text!r}")
+            value = template.replace("{patient}", patient_id).replace("{roi}", roi_id)
+            rows = [row for row in rows if _same_id(row[column], value)]
+            conditions.append(f"{column} = {value!r}")
         if not rows:
             raise CadError(f"no row {', '.join(conditions)}", file=path, roi=roi_id)
         return rows
 
-    if any("{roi}" in text for text in rule.key.values()):
+    if any("{roi}" in value for value in rule.key.values()):
         return {roi_id: rows_of(roi_id) for roi_id in roi_ids}
+    # The key has no {roi}, so no id is needed to find the man's rows. With such a key, the rules
+    # name a score column.
     numbered: dict[str, list[dict[str, str]]] = {}
     for row in rows_of(""):
         if row.get(str(rule.score_column)) not in _NO_SCORE:
@@ -984,7 +1039,7 @@ def _truth_of(cell: str, notes: list[str]) -> str | None:
     """Return the histology that a cell states; None, perhaps with a note, if it states none."""
     word = whole_cell(cell)
     if word.lower() not in _TRUTH and word not in _NO_SCORE:
-        notes.append(f"{word[:40]!r} is neither true nor false: the tissue is unknown")
+        notes.append(f"{word[:_LONGEST_SHOWN]!r} is neither true nor false: the tissue is unknown")
     return _TRUTH.get(word.lower())
 
 
@@ -1017,15 +1072,17 @@ def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str])
         if rule.truth_column:
             tissue = _truth_of(row[rule.truth_column], notes)
         if grade in ("1", "2", "3", "4", "5"):
+            # In a table of significance, grade 1 belongs to False and grades 2 to 5 to True.
             insignificant = rule.truth_means == "significant" and grade == "1"
-            contradicted = tissue == "benign" and grade != "1"
-            if contradicted or (tissue == "malignant" and insignificant):
+            false_with_high_grade = tissue == "benign" and grade != "1"
+            true_with_low_grade = tissue == "malignant" and insignificant
+            if false_with_high_grade or true_with_low_grade:
                 raise CadError(f"its row says {row[str(rule.truth_column)]} and grade {grade}")
             outcomes.add(("malignant", grade))
             continue
         # For benign tissue any text is allowed here: it may say why there is no grade.
         if grade not in _NO_SCORE and tissue != "benign":
-            notes.append(f"{grade[:40]!r} is no grade 1 to 5: the grade is unknown")
+            notes.append(f"{grade[:_LONGEST_SHOWN]!r} is no grade 1 to 5: the grade is unknown")
         if tissue and rule.truth_means == "significant":
             outcomes.add(_significant(tissue))
         elif tissue:
@@ -1047,38 +1104,41 @@ def _template_of(
     grade, if one of these zones had cancer. It is benign if all these zones were sampled and none
     had cancer. Otherwise histology and grade are unknown.
     """
-    files = []
+    paths = []
     for place in (str(rule.template), str(rule.template_zones)):
         path = _first_file(top, place, patient_id)
         if path is None:
             absent = place.replace("{patient}", patient_id)
             note = f"no tissue by template: {absent} is not there"
-            if note not in notes:
+            if note not in notes:  # the man's earlier lesions may have left it already
                 notes.append(note)
             return "n/a", "n/a"
-        files.append(path)
-    report, zones = files
-    values, counts = np.unique(_values_in(zones, labels, roi.label), return_counts=True)
-    voxels = (labels.array == roi.label).sum()
-    held = values[(values > 0) & (counts >= _TENTH * voxels)]
-    by_zone: dict[float, list[dict[str, str]]] = {float(zone): [] for zone in held}
+        paths.append(path)
+    report, zone_map = paths
+    zone_of_voxel = _values_in(zone_map, labels, roi.label)
+    zone_ids, voxels_in_zone = np.unique(zone_of_voxel, return_counts=True)
+    voxels_of_lesion = (labels.array == roi.label).sum()
+    holds_enough = voxels_in_zone >= _LEAST_SHARE_IN_ZONE * voxels_of_lesion
+    zones_of_lesion = zone_ids[(zone_ids > 0) & holds_enough]  # 0 is outside of all zones
+    rows_by_zone: dict[float, list[dict[str, str]]] = {float(zone): [] for zone in zones_of_lesion}
     with reading(report, "not a table of template biopsies"):
         for row in read_rows(report, _TEMPLATE):
-            zone = float(row["zone_id"] or "nan")
-            if zone in by_zone:
-                by_zone[zone].append(row)
-    cancer = False
-    highest = 0
-    sampled = []
-    for rows in by_zone.values():
-        sampled.append(any(whole_cell(row["samtaken"]) == "1" for row in rows))
+            zone = float(row["zone_id"] or "nan")  # NaN, for an empty cell, equals no zone
+            if zone in rows_by_zone:
+                rows_by_zone[zone].append(row)
+    has_cancer = False
+    highest_grade = 0  # stays 0 if no grade is stated
+    zones_sampled = []
+    for rows in rows_by_zone.values():
+        zones_sampled.append(any(whole_cell(row["samtaken"]) == "1" for row in rows))
         for row in rows:
             if whole_cell(row["zprescancer"]) == "1":
-                cancer = True
-                highest = max(highest, _zone_grade(row))
-    if cancer:
-        return "malignant", str(highest) if highest else "n/a"
-    if sampled and all(sampled):
+                has_cancer = True
+                highest_grade = max(highest_grade, _zone_grade(row))
+    if has_cancer:
+        return "malignant", str(highest_grade) if highest_grade else "n/a"
+    # Without any zone nothing was sampled, although all() of an empty list is True.
+    if zones_sampled and all(zones_sampled):
         return "benign", "n/a"
     return "n/a", "n/a"
 
@@ -1144,9 +1204,10 @@ def grade_lesions(grades: Volume) -> Labelled:
     CadError
         For a connected lesion whose voxels have different grades, or a grade above 5.
     """
-    drawn = grades.with_array(grades.array != 0).to_sitk()
-    labels = sitk.GetArrayFromImage(sitk.ConnectedComponent(drawn, True))
-    rows = []
+    lesion_mask = grades.with_array(grades.array != 0).to_sitk()
+    # True: voxels that share an edge or corner are connected, too.
+    labels = sitk.GetArrayFromImage(sitk.ConnectedComponent(lesion_mask, True))
+    rois = []
     for label in range(1, int(labels.max()) + 1):
         values = np.unique(grades.array[labels == label])
         if len(values) > 1 or values[0] > 5:
@@ -1154,5 +1215,5 @@ def grade_lesions(grades: Volume) -> Labelled:
                 f"a lesion's value is its ISUP grade 1 to 5; found {values.tolist()} in one lesion",
                 roi=label,
             )
-        rows.append(Roi(str(label), label, histology="malignant", isup=str(values[0])))
-    return Labelled(grades.with_array(labels.astype(np.uint16)), rows)
+        rois.append(Roi(str(label), label, histology="malignant", isup=str(values[0])))
+    return Labelled(grades.with_array(labels.astype(np.uint16)), rois)

@@ -13,11 +13,12 @@ from cad.mri.imaging.frames import Frame
 from cad.mri.imaging.plausibility import RANGES
 
 FIRST_READER = "r1"
-_SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 """Reader of the scores in a table that names no reader, if the rules name none either."""
+_SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 
 
 def _valid_pattern(pattern: str) -> str:
+    """Return a pattern as it is, and refuse it if it is no regular expression."""
     try:
         re.compile(pattern)
     except re.error as error:
@@ -71,7 +72,8 @@ class Match(Section):
 
     def accepts(self, header: Frame) -> bool:
         """Tell whether a frame meets every condition of this rule."""
-        return next(self.misses(header), None) is None
+        first_miss = next(self.misses(header), None)
+        return first_miss is None
 
     def misses(self, header: Frame) -> Iterator[str]:
         """Yield a message for each condition of this rule that a frame does not meet."""
@@ -84,6 +86,7 @@ class Match(Section):
             yield f"ImageType lacks {', '.join(sorted(lacking))}"
         if not _text_matches(self.sequence_name, header.sequence_name):
             yield f"SequenceName {header.sequence_name!r} is not {self.sequence_name}"
+        # A condition that is None accepts every series.
         if self.series_number not in (None, header.series_number):
             yield f"its number is not {self.series_number}"
         # Scanners state rounded b-values, or values that differ by a fraction.
@@ -215,8 +218,9 @@ class OutlinesRule(Section):
 
     @model_validator(mode="after")
     def _whole(self) -> OutlinesRule:
-        counted = not any("{roi}" in text for text in self.key.values())
-        if self.table and counted and not self.score_column:
+        """Refuse rules of which a part is missing that another part needs."""
+        key_lacks_roi = not any("{roi}" in text for text in self.key.values())
+        if self.table and key_lacks_roi and not self.score_column:
             raise ValueError("a key without {roi} counts rows with a score: give score_column")
         if (self.template is None) != (self.template_zones is None):
             raise ValueError("template and template_zones belong together")
@@ -450,11 +454,14 @@ class ImportRules(Section):
             ``t2w``, ``adc``, ``dce``, ``hbv``, ``ktrans``, ``vfa`` or ``diffusion``.
         """
         rule: tuple[Match, ...] | DynamicRule | None = getattr(self, name)
-        return rule.match if isinstance(rule, DynamicRule) else rule or ()
+        if isinstance(rule, DynamicRule):
+            return rule.match
+        return rule or ()  # None, where the rules name no such image
 
     @field_validator("ranges")
     @classmethod
     def _known_ranges(cls, value: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        """Refuse a range of an unknown statistic, and one whose ends are in the wrong order."""
         for name, (low, high) in value.items():
             if name not in RANGES:
                 raise ValueError(f"no statistic {name!r}; known are {', '.join(RANGES)}")
@@ -465,6 +472,7 @@ class ImportRules(Section):
     @field_validator("rois", "lesion", "gland", "vessel", "scores")
     @classmethod
     def _plain_name(cls, value: str | None) -> str | None:
+        """Refuse a path: these files lie beside the series, and .. would lead out of the source."""
         if value is not None and ("/" in value or "\\" in value or value.startswith(".")):
             raise ValueError("a file name without folders is expected")
         return value

@@ -10,8 +10,9 @@ from cad.dicom.into.findings import names_patient
 
 _WORKBOOKS = (".xls", ".xlsx", ".ods")
 _TEXTS = (".csv", ".tsv", ".txt")
-_NAMED = 5
-_LONGEST = 40
+_NAMED = 5  # most rows or patients that a note names
+_LONGEST = 40  # characters of an id that a note shows
+_LONGEST_PATH = 200  # the same of a path
 
 
 def misnamed_tables(folders: Iterable[Path], wanted: str, *, below: bool) -> list[str]:
@@ -28,12 +29,14 @@ def misnamed_tables(folders: Iterable[Path], wanted: str, *, below: bool) -> lis
     below : bool
         Whether the table may also lie in folders below.
     """
-    notes: dict[str, None] = {}
-    stem = Path(wanted).stem.casefold()
+    notes: dict[str, None] = {}  # its keys, in order: folders inside each other give a note once
+    wanted_stem = Path(wanted).stem.casefold()
     for folder in folders:
-        for path in sorted(folder.rglob("*") if below else folder.iterdir()):
+        candidates = folder.rglob("*") if below else folder.iterdir()
+        for path in sorted(candidates):
             suffix = path.suffix.lower()
-            if path.name == wanted or path.stem.casefold() != stem or not path.is_file():
+            has_stem = path.stem.casefold() == wanted_stem
+            if path.name == wanted or not has_stem or not path.is_file():
                 continue
             if suffix in _WORKBOOKS:
                 way_out = f"save its sheet as CSV (UTF-8) under the name {wanted}"
@@ -41,9 +44,9 @@ def misnamed_tables(folders: Iterable[Path], wanted: str, *, below: bool) -> lis
                 way_out = f"rename it to {wanted}"
             elif suffix in _TEXTS:
                 way_out = f"save it with commas under the name {wanted}"
-            else:
+            else:  # the file is no table
                 continue
-            place = printable(str(path.relative_to(folder)), 200)
+            place = printable(str(path.relative_to(folder)), _LONGEST_PATH)
             notes[f"{place} is not read: the table of the rules is {wanted}; {way_out}"] = None
     return list(notes)
 
@@ -64,6 +67,7 @@ def rows_of_nobody(
     """
     strange = []
     for line, row in rows:
+        # An empty row at the end of a sheet is of nobody, and no mistake.
         if not names_patient(row[column], names) and any(cell.strip() for cell in row.values()):
             strange.append((line, row[column].strip()))
     return strange
@@ -86,12 +90,14 @@ def notes_on_strangers(
     show_ids : bool
         Whether notes may show ids. Otherwise they name lines and labels alone.
     """
+    # Ids are compared without what people and spreadsheets change in them.
     by_bare_id: dict[str, str] = {}
     for patient_id in patients:
         by_bare_id.setdefault(_bare_id(patient_id), patient_id)
-    near = []
-    others = []
+    near = []  # a text for each row of a probable patient
+    others = []  # line and cell of every other row
     for line, cell in strange:
+        # An empty cell resembles no id.
         likely = by_bare_id.get(_bare_id(cell)) if cell else None
         if likely is None:
             others.append((line, cell))
@@ -112,6 +118,7 @@ def notes_on_strangers(
             f"that of the images: {listed}"
         )
     if others:
+        # Ids are listed once each; where ids may not be shown, every line is listed.
         patients_named = {cell for _, cell in others}
         if show_ids:
             names = []

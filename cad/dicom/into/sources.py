@@ -33,7 +33,12 @@ MAX_MEMBERS = 200_000
 # Compression makes MR slices two to ten times smaller. An archive whose content is a hundred times
 # larger than its packed size therefore holds something else than images.
 MAX_RATIO = 100
+# A small archive may unpack to this many bytes (1 MiB), whatever its packed size.
 _SMALL = 2**20
+_COPY_BYTES = 2**20  # a member is copied in pieces of this size, so that memory never fills
+_LONGEST_NAME = 80  # characters of a member's name that a message shows
+_LONGEST_PATH = 200  # the same of a path
+_LONGEST_DESCRIPTION = 40  # the same of the description of a series
 _LINK_OUT = "a link that leads out of the source; copy what it names into the source"
 
 
@@ -60,6 +65,7 @@ def unpack(archive: Path, into: Path) -> None:
         with reading(archive, "not a readable zip archive"), zipfile.ZipFile(archive) as bundle:
             members = []
             for member in bundle.infolist():
+                # Folders are left out: they are made when a file needs them.
                 if not member.filename.endswith(("/", "\\")):
                     members.append(member)
             _check_archive(members, archive)
@@ -71,13 +77,14 @@ def unpack(archive: Path, into: Path) -> None:
                 # This is safe without a limit: reading stops at the member's declared size, and
                 # _check_archive has added these sizes up.
                 with bundle.open(member) as source, target.open("wb") as copy:
-                    shutil.copyfileobj(source, copy, 2**20)
-    except BaseException:
+                    shutil.copyfileobj(source, copy, _COPY_BYTES)
+    except BaseException:  # also an interrupt: no half of an archive may stay
         shutil.rmtree(into, ignore_errors=True)
         raise
 
 
 def _check_archive(members: list[zipfile.ZipInfo], archive: Path) -> None:
+    """Refuse an archive that is too large or encrypted, or whose members are not to be trusted."""
     if len(members) > MAX_MEMBERS:
         raise CadError(f"{len(members)} files, more than {MAX_MEMBERS}", file=archive)
     size = sum(member.file_size for member in members)
@@ -91,13 +98,15 @@ def _check_archive(members: list[zipfile.ZipInfo], archive: Path) -> None:
         )
     for member in members:
         path = _place_of_member(member)
+        shown_name = repr(member.filename[:_LONGEST_NAME])
         # A colon may follow the letter of a Windows drive, as in C:\file.
         if path.is_absolute() or ".." in path.parts or ":" in member.filename:
-            problem = f"member {member.filename[:80]!r} would be written outside its folder"
+            problem = f"member {shown_name} would be written outside its folder"
             raise CadError(problem, file=archive, hint="the archive is not to be trusted")
+        # The upper 16 bits are the mode of a Unix file.
         if stat.S_ISLNK(member.external_attr >> 16):
-            raise CadError(f"member {member.filename[:80]!r} is a link", file=archive)
-        if member.flag_bits & 1:
+            raise CadError(f"member {shown_name} is a link", file=archive)
+        if member.flag_bits & 1:  # bit 0 says that the member is encrypted
             raise CadError("the archive is encrypted", file=archive, hint="decrypt it first")
 
 
@@ -108,7 +117,8 @@ def _check_unpacked_paths(members: list[zipfile.ZipInfo], archive: Path) -> None
         path = _place_of_member(member)
         if path in places:
             raise CadError(
-                f"two members would be unpacked as {str(path)[:80]!r}: one would replace the other",
+                f"two members would be unpacked as {str(path)[:_LONGEST_NAME]!r}: one would "
+                "replace the other",
                 file=archive,
                 hint="pack the files again, each under a name of its own",
             )
@@ -126,6 +136,7 @@ def _place_of_member(member: zipfile.ZipInfo) -> PurePosixPath:
 Call = Callable[..., Any]
 """Function that calls another function with arguments, in this process or in a separate one."""
 _FILES_A_CALL = 500
+_LISTED = 12  # most series that a message lists
 
 
 def in_this_process(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -229,7 +240,9 @@ class SourceStudy:
         listed = []
         for name in sorted(self.patients):
             listed.append(f"{printable(name) or 'no PatientID'} ({counts[name]} images)")
-        usual = counts.most_common(1)[0][0]
+        # The message names one file that is probably wrong: an image of another PatientID than most
+        # images have. If all images agree, the other PatientID is an object's.
+        usual, _ = counts.most_common(1)[0]
         paths_of_others = [frame.path for frame in self.slices if frame.patient_id != usual]
         file = [*paths_of_others, *self.objects, self.top][0]
         raise CadError(
@@ -240,17 +253,19 @@ class SourceStudy:
 
     def listed(self) -> str:
         """Return the series of the study for a message: numbers and descriptions."""
-        series = {frame.series_number: printable(frame.description, 40) for frame in self.slices}
-        entries = [f"{number} {text!r}" for number, text in sorted(series.items())[:12]]
-        if len(series) > 12:
-            entries.append(f"and {len(series) - 12} more")
+        series = {}
+        for frame in self.slices:
+            series[frame.series_number] = printable(frame.description, _LONGEST_DESCRIPTION)
+        entries = [f"{number} {text!r}" for number, text in sorted(series.items())[:_LISTED]]
+        if len(series) > _LISTED:
+            entries.append(f"and {len(series) - _LISTED} more")
         entries += [f"not usable: {error.problem}" for error in self.unusable]
         return f"the study has {len(series)} series: {'; '.join(entries)}"
 
     @property
     def simulated(self) -> bool:
         """Tell whether the study's images are marked as made by the simulator."""
-        return any(s.manufacturer == SIMULATOR for s in self.slices)
+        return any(frame.manufacturer == SIMULATOR for frame in self.slices)
 
     def beside(self, name: str | None) -> Path | None:
         """Return the path of the file with this name in one of the study's own folders, or None."""
@@ -258,6 +273,7 @@ class SourceStudy:
             return None
         for folder in self.folders:
             path = folder / name
+            # A link could show a file of somebody else, outside of the source.
             if path.is_file() and not leads_out(path, self.top):
                 return path
         return None
@@ -320,6 +336,7 @@ def find_studies(
         for uid, series in listing.unusable.items():
             if not listing.studies.get(uid):
                 errors += series.values()
+        # The folder of unpacked files means nothing to the user, and is removed later.
         if archive is not None:
             errors = [error.with_path(root, archive) for error in errors]
         failures += errors
@@ -329,7 +346,10 @@ def find_studies(
             studies.append(replace(study, given=source_folder, archive=archive))
     # Sessions are numbered in the sorted order, so that a man's earlier study gets the smaller
     # number.
-    return sorted(studies, key=lambda s: (s.patient_id, s.slices[0].study_date, s.uid))
+    return sorted(
+        studies,
+        key=lambda study: (study.patient_id, study.slices[0].study_date, study.uid),
+    )
 
 
 def _once_a_folder(errors: Iterable[CadError]) -> list[CadError]:
@@ -354,7 +374,7 @@ def _notes_without_images(listing: Listing) -> list[str]:
     """Return a note for each SEG or RTSTRUCT of whose study no image can be read."""
     notes = []
     for uid, paths in listing.objects.items():
-        if listing.studies.get(uid):
+        if listing.studies.get(uid):  # it has images
             continue
         for path in paths:
             notes.append(
@@ -368,19 +388,19 @@ def _roots(
     source: Path, scratch: Path, failures: list[CadError], notes: list[str], call: Call
 ) -> Iterator[tuple[Path, list[Path], Path | None]]:
     """Yield the folder of the source and of each unpacked archive, its files, and the archive."""
-    archives = [source]
+    archives = [source]  # unless the source is a folder, which may hold archives
     if source.is_dir():
         paths = plain_files(source, notes)
         yield source, paths, None
-        archives = sorted(p for p in paths if p.suffix.lower() == ".zip")
+        archives = sorted(path for path in paths if path.suffix.lower() == ".zip")
     for archive in archives:
-        into = Path(tempfile.mkdtemp(dir=scratch, prefix="zip-"))
+        folder = Path(tempfile.mkdtemp(dir=scratch, prefix="zip-"))
         try:
-            call(unpack, archive, into)
+            call(unpack, archive, folder)
         except (CadError, OSError) as error:
             failures.append(as_problem(error).naming(file=archive))
             continue
-        yield into, plain_files(into, notes), archive
+        yield folder, plain_files(folder, notes), archive
 
 
 def plain_files(root: Path, notes: list[str]) -> list[Path]:
@@ -397,7 +417,8 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
     paths = []
 
     def leave_out(path: Path, kind: str) -> None:
-        notes.append(f"left out: {printable(str(path.relative_to(root)), 200)} is {kind}")
+        shown_path = printable(str(path.relative_to(root)), _LONGEST_PATH)
+        notes.append(f"left out: {shown_path} is {kind}")
 
     for folder, folder_names, names in os.walk(root):
         for name in sorted(folder_names):
@@ -445,6 +466,7 @@ def _read_headers(paths: list[Path], call: Call) -> Listing:
         try:
             listing.join(call(list_files, chunk), check)
         except CadError:
+            # One of the files crashed the call: alone, each of the others can still be read.
             for path in chunk:
                 try:
                     listing.join(call(list_files, [path]), check)
@@ -460,18 +482,19 @@ def _drop_unusable(listing: Listing) -> None:
     The other images of such a series could be mistaken for the whole of it. The series is removed
     from every study, because the StudyInstanceUID of the unusable image may be wrong.
     """
-    unusable: set[str] = set()
-    for series in listing.unusable.values():
-        unusable.update(series)
-    unusable.discard("")
-    for study, frames in listing.studies.items():
-        dropped = unusable | listing.unusable.get(study, {}).keys()
-        listing.studies[study] = [frame for frame in frames if frame.series_uid not in dropped]
+    unusable_series: set[str] = set()
+    for errors_by_series in listing.unusable.values():
+        unusable_series.update(errors_by_series)
+    unusable_series.discard("")  # an unknown series: it must not remove all series without a UID
+    for study_uid, frames in listing.studies.items():
+        dropped = unusable_series | listing.unusable.get(study_uid, {}).keys()
+        listing.studies[study_uid] = [frame for frame in frames if frame.series_uid not in dropped]
 
 
 def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
-    damaged = frozenset(Path(error.file).parent for error in listing.unreadable)
-    owners: dict[Path, set[str]] = {}
+    """Yield the studies of a listing that have images to measure; ``root`` is the listed folder."""
+    damaged_folders = frozenset(Path(error.file).parent for error in listing.unreadable)
+    studies_below: dict[Path, set[str]] = {}  # by folder, UIDs of the studies with files below it
     for uid in {*listing.studies, *listing.objects}:
         paths = [frame.path for frame in listing.studies.get(uid, [])]
         paths += listing.objects.get(uid, [])
@@ -479,33 +502,40 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
         for path in paths:
             folders_above.update(path.parents)
         for folder in folders_above:
-            owners.setdefault(folder, set()).add(uid)
+            studies_below.setdefault(folder, set()).add(uid)
     for uid, frames in listing.studies.items():
         # A map that this program sent to the archive earlier is a result, and no image to measure.
         slices = _with_zero_b([frame for frame in frames if frame.manufacturer != MANUFACTURER])
-        if not slices:
+        if not slices:  # no usable image, or only results of this program
             continue
         folders = []
-        folder = Path(os.path.commonpath([s.path.parent for s in slices]))
+        folder = Path(os.path.commonpath([frame.path.parent for frame in slices]))
         # A folder that also holds other studies is left out, because its masks and tables may
         # belong to another study.
-        while folder.is_relative_to(root) and owners[folder] == {uid}:
+        while folder.is_relative_to(root) and studies_below[folder] == {uid}:
             folders.append(folder)
             folder = folder.parent
-        patients = frozenset(listing.owners[uid])
-        objects = listing.objects.get(uid, [])
-        unusable = tuple(listing.unusable.get(uid, {}).values())
-        persons = frozenset(listing.persons[uid])
-        yield SourceStudy(uid, slices, objects, folders, root, damaged, patients, unusable, persons)
+        yield SourceStudy(
+            uid,
+            slices=slices,
+            objects=listing.objects.get(uid, []),
+            folders=folders,
+            top=root,
+            damaged=damaged_folders,
+            patients=frozenset(listing.owners[uid]),
+            unusable=tuple(listing.unusable.get(uid, {}).values()),
+            persons=frozenset(listing.persons[uid]),
+        )
 
 
 def _with_zero_b(frames: list[Frame]) -> list[Frame]:
     """Return frames with b = 0 filled in, for scanners that state every b-value but 0."""
-    weighted = {frame.series_uid for frame in frames if frame.b_value}
+    # A series with another b-value is diffusion-weighted; its images without b-value have b = 0.
+    weighted_series = {frame.series_uid for frame in frames if frame.b_value}
     completed = []
     for frame in frames:
-        unstated = frame.b_value is None and frame.series_uid in weighted
-        if unstated and maker(frame.manufacturer) in NO_ZERO_B:
+        lacks_b = frame.b_value is None and frame.series_uid in weighted_series
+        if lacks_b and maker(frame.manufacturer) in NO_ZERO_B:
             completed.append(replace(frame, b_value=0.0))
         else:
             completed.append(frame)

@@ -31,7 +31,7 @@ COMPLETE = "complete"
 AWAITING = "awaiting ROI"
 # The columns of a table that does not exist yet.
 _COLUMNS = {**COLUMNS, "participants": ("participant_id", "site", "status")}
-_LONGEST = 40
+_LONGEST = 40  # characters of a cell that a message shows
 _PLAIN_DIGITS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
 
@@ -58,9 +58,9 @@ class Tables:
     def read(cls, root: Path) -> Tables:
         """Read a cohort's tables as text; a table that is not there yet is empty."""
         tables = {name: _read_as_text(root / f"{name}.tsv") for name in _COLUMNS}
-        before = (root / "dataset_description.json").exists()
-        # a cohort that has a simulated study stays simulated
-        return cls(**tables, simulated=before and is_simulated(root))
+        is_there = (root / "dataset_description.json").exists()
+        # A cohort that has a simulated study stays simulated.
+        return cls(**tables, simulated=is_there and is_simulated(root))
 
     def write(self, root: Path, name: str) -> None:
         """Write all tables into a cohort folder; each file is written whole or not at all.
@@ -76,8 +76,8 @@ class Tables:
 
     def same(self, other: Tables) -> bool:
         """Tell whether two sets of tables have equal rows and are both simulated or both not."""
-        equal = (getattr(self, name).equals(getattr(other, name)) for name in _COLUMNS)
-        return self.simulated == other.simulated and all(equal)
+        equal_tables = (getattr(self, name).equals(getattr(other, name)) for name in _COLUMNS)
+        return self.simulated == other.simulated and all(equal_tables)
 
     def regions(self, place: StudyPlace) -> list[str]:
         """Return the ROI ids of a study."""
@@ -94,8 +94,9 @@ class Tables:
         rois = self.rois.copy()
         if "session_id" not in rois:
             rois["session_id"] = MISSING
-        first = (rois["participant_id"] == participant) & (rois["session_id"] == MISSING)
-        rois.loc[first, "session_id"] = FIRST_SESSION
+        of_patient = rois["participant_id"] == participant
+        without_session = rois["session_id"] == MISSING
+        rois.loc[of_patient & without_session, "session_id"] = FIRST_SESSION
         return replace(self, rois=rois)
 
     def with_study(
@@ -135,13 +136,14 @@ class Tables:
         """
         new_ids = self._free_ids(place, rows)
         tables = self._with_regions(place, rows, new_ids)
-        rois = set(tables.regions(place))
-        records = [_score_row(place, row, new_ids, rois) for row in scores]
+        roi_ids = set(tables.regions(place))
+        records = [_score_row(place, row, new_ids, roi_ids) for row in scores]
+        # Two scores of one reading contradict each other, or count twice.
         times_by_reading = Counter((record["roi_id"], record["reader_id"]) for record in records)
-        for (roi, reader), times in times_by_reading.items():
+        for (roi_id, reader), times in times_by_reading.items():
             if times > 1:
                 problem = f"reader {reader} scored this ROI twice"
-                raise CadError(problem, patient=place.participant_id, roi=roi)
+                raise CadError(problem, patient=place.participant_id, roi=roi_id)
         tables = tables._with_scores(records, rules, notes)
         return tables._with_patient(place, others, rules)
 
@@ -158,23 +160,27 @@ class Tables:
                 free_ids[row.roi_id] = f"{place.session_id}.{row.roi_id}"
         return free_ids
 
-    def _with_regions(self, place: StudyPlace, rows: list[Roi], ids: dict[str, str]) -> Tables:
-        if not rows:
+    def _with_regions(
+        self, place: StudyPlace, new_rois: list[Roi], new_ids: dict[str, str]
+    ) -> Tables:
+        """Return the tables with a study's new regions; ``new_ids`` are by the source's ids."""
+        if not new_rois:
             return self
         added = pd.DataFrame(
             {
                 "participant_id": place.participant_id,
-                "roi_id": [ids[row.roi_id] for row in rows],
-                "label": [str(row.label) for row in rows],
-                "zone": [row.zone for row in rows],
-                "histology": [row.histology for row in rows],
-                "isup": [row.isup for row in rows],
+                "roi_id": [new_ids[roi.roi_id] for roi in new_rois],
+                "label": [str(roi.label) for roi in new_rois],
+                "zone": [roi.zone for roi in new_rois],
+                "histology": [roi.histology for roi in new_rois],
+                "isup": [roi.isup for roi in new_rois],
             }
         )
-        if any(row.confidence is not None for row in rows):
+        # The column exists only in a cohort with regions that a detector outlined.
+        if any(roi.confidence is not None for roi in new_rois):
             confidences = []
-            for row in rows:
-                text = MISSING if row.confidence is None else f"{row.confidence:.4g}"
+            for roi in new_rois:
+                text = MISSING if roi.confidence is None else f"{roi.confidence:.4g}"
                 confidences.append(text)
             added["confidence"] = confidences
         if place.session_id:
@@ -193,52 +199,58 @@ class Tables:
         scored_regions = set(zip(self.scores["participant_id"], self.scores["roi_id"], strict=True))
         regions = zip(self.rois["participant_id"], self.rois["roi_id"], strict=True)
         rows = []
-        for man, roi in regions:
-            if (man, roi) not in scored_regions:
-                rows += [(man, roi, reader, rules.scale, MISSING) for reader in readers]
+        readers_of_rows = []
+        for man, roi_id in regions:
+            if (man, roi_id) in scored_regions:
+                continue
+            for reader in readers:
+                rows.append((man, roi_id, reader, rules.scale, MISSING))
+                readers_of_rows.append(reader)
         scores = _with_rows(self.scores, pd.DataFrame(rows, columns=_COLUMNS["scores"]))
-        named = self._with_readers([row[2] for row in rows], rules)
-        return replace(self, scores=scores, readers=named)
+        all_readers = self._with_readers(readers_of_rows, rules)
+        return replace(self, scores=scores, readers=all_readers)
 
     def _with_scores(
         self, records: list[dict[str, str]], rules: ImportRules, notes: list[str]
     ) -> Tables:
+        """Return the tables with new scores and their readers; a score that is there stays."""
         scores = self.scores
         real_scores = scores[scores["score"] != MISSING]
-        keys = zip(
+        readings = zip(
             real_scores["participant_id"],
             real_scores["roi_id"],
             real_scores["reader_id"],
             strict=True,
         )
-        earlier_scores = dict(zip(keys, real_scores["score"], strict=True))
-        added = []
+        earlier_scores = dict(zip(readings, real_scores["score"], strict=True))
+        new_records = []
         for record in records:
             reader = record["reader_id"]
             roi = record["roi_id"]
             score = record["score"]
             earlier = earlier_scores.get((record["participant_id"], roi, reader))
             if earlier is None:
-                added.append(record)
+                new_records.append(record)
             elif score != MISSING and float(earlier) != float(score):
                 notes.append(
                     f"reader {reader}'s score of ROI {roi} stays {earlier}; the source says {score}"
                 )
         # A row with an empty score was made for a reader to fill in. Once the region has scores,
         # they replace this row.
-        answered = {(record["participant_id"], record["roi_id"]) for record in added}
-        keep = []
+        scored_regions = {(record["participant_id"], record["roi_id"]) for record in new_records}
+        stays = []
         for man, roi, score in zip(
             scores["participant_id"], scores["roi_id"], scores["score"], strict=True
         ):
-            keep.append(score != MISSING or (man, roi) not in answered)
-        scores = _with_rows(
-            scores.loc[np.array(keep, bool)], pd.DataFrame(added, columns=_COLUMNS["scores"])
-        )
-        readers = self._with_readers([record["reader_id"] for record in added], rules)
+            stays.append(score != MISSING or (man, roi) not in scored_regions)
+        remaining_rows = scores.loc[np.array(stays, bool)]
+        new_rows = pd.DataFrame(new_records, columns=_COLUMNS["scores"])
+        scores = _with_rows(remaining_rows, new_rows)
+        readers = self._with_readers([record["reader_id"] for record in new_records], rules)
         return replace(self, scores=scores, readers=readers)
 
     def _with_readers(self, names: list[str], rules: ImportRules) -> pd.DataFrame:
+        """Return the table of readers with those of ``names`` that it lacks, each once."""
         listed = set(self.readers["reader_id"])
         new = [name for name in dict.fromkeys(names) if name not in listed]
         expert = []
@@ -249,6 +261,10 @@ class Tables:
     def _with_patient(
         self, place: StudyPlace, others: Iterable[StudyPlace], rules: ImportRules
     ) -> Tables:
+        """Return the tables with a study's patient and his status.
+
+        ``others`` are the patient's other studies.
+        """
         participants = self.participants.copy()
         if not (participants["participant_id"] == place.participant_id).any():
             row = {"participant_id": place.participant_id, "site": rules.site}
@@ -293,6 +309,7 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
         for column, cell in row.items():
             if CONTROL.search(cell):
                 raise CadError(f"line {line} has a control character in {column}", file=path)
+        # Without its reader, nobody could tell whether two scores are of one reading.
         if not row["reader_id"]:
             raise CadError(
                 f"line {line} has no reader_id",
@@ -317,6 +334,7 @@ def names_in_scores(patient_id: str, participant: str) -> set[str]:
 
 
 def _read_as_text(path: Path) -> pd.DataFrame:
+    """Return a table of the cohort as text; a table that is not there yet has no rows."""
     if not path.is_file():
         return pd.DataFrame(columns=list(_COLUMNS[path.stem]), dtype=object)
     # The tables are written without quoting. A quotation mark in a cell is therefore part of its
@@ -330,27 +348,34 @@ def _read_as_text(path: Path) -> pd.DataFrame:
 
 
 def _with_rows(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with rows added at its end; a column that one of the two lacks is ``n/a``."""
     if rows.empty:
         return table.reset_index(drop=True)
-    return pd.concat([table.astype(object), rows.astype(object)], ignore_index=True).fillna(MISSING)
+    # As objects, cells of text stay text when a column is missing in one of the two.
+    joined = pd.concat([table.astype(object), rows.astype(object)], ignore_index=True)
+    return joined.fillna(MISSING)
 
 
 def _score_row(
-    place: StudyPlace, row: dict[str, str], new_ids: dict[str, str], rois: set[str]
+    place: StudyPlace, row: dict[str, str], new_ids: dict[str, str], roi_ids: set[str]
 ) -> dict[str, str]:
-    roi = new_ids.get(row["roi_id"], row["roi_id"])
+    """Return a row of ``scores.tsv`` from a row of a study's score file, with the cohort's ROI id.
+
+    ``new_ids`` holds the ids of new regions by the source's ids, ``roi_ids`` all ids of the study.
+    """
+    roi_id = new_ids.get(row["roi_id"], row["roi_id"])
     # A source that is imported again gives the region the same id as before. In the cohort the id
     # may have the session in front, because another session of the patient already had the id.
-    session_roi = f"{place.session_id}.{row['roi_id']}"
-    if session_roi in rois:
-        roi = session_roi
-    if roi not in rois:
+    id_with_session = f"{place.session_id}.{row['roi_id']}"
+    if id_with_session in roi_ids:
+        roi_id = id_with_session
+    if roi_id not in roi_ids:
         problem = "scores for a ROI that does not exist"
-        hint = f"the study has {', '.join(sorted(rois)) or 'no ROI'}"
-        raise CadError(problem, patient=place.participant_id, roi=roi, hint=hint)
-    stated = MISSING
+        hint = f"the study has {', '.join(sorted(roi_ids)) or 'no ROI'}"
+        raise CadError(problem, patient=place.participant_id, roi=roi_id, hint=hint)
+    score_text = MISSING
     if row["score"] not in ("", MISSING):
-        with located(patient=place.participant_id, roi=roi):
+        with located(patient=place.participant_id, roi=roi_id):
             score = plain_number(row["score"])
             if score is None:
                 raise CadError(
@@ -358,8 +383,8 @@ def _score_row(
                     hint="write it in the digits 0 to 9, with a decimal point; or leave it empty",
                 )
             check_score(row["scale"], score)
-            stated = row["score"]
+            score_text = row["score"]
             # 1e0 and +4 are numbers, but other programs may read them as text.
-            if not _PLAIN_DIGITS.fullmatch(stated):
-                stated = np.format_float_positional(score, trim="-")
-    return {**row, "participant_id": place.participant_id, "roi_id": roi, "score": stated}
+            if not _PLAIN_DIGITS.fullmatch(score_text):
+                score_text = np.format_float_positional(score, trim="-")
+    return {**row, "participant_id": place.participant_id, "roi_id": roi_id, "score": score_text}

@@ -41,6 +41,7 @@ def changed_since(image: Path, sources: Iterable[Path]) -> bool:
         True if any source was changed after the image was written, or less than an hour before: two
         clocks may differ by that much.
     """
+    # Even a change shortly before the image counts: the clocks of two machines may differ.
     made = image.stat().st_mtime - _CLOCKS_APART_S
     return any(path.stat().st_ctime > made for path in sources)
 
@@ -60,12 +61,14 @@ def require_same(image: Path, made: Callable[[], Volume]) -> None:
     CadError
         When the two volumes differ.
     """
-    had = read_volume(image)
-    now = made().upright()
-    places = ((had.spacing, now.spacing), (had.origin, now.origin), (had.direction, now.direction))
-    require_equal(image, had.array, now.array)
-    for before, after in places:
-        if not np.allclose(np.ravel(before), np.ravel(after), atol=_SAME_MM):
+    image_before = read_volume(image)
+    image_now = made().upright()
+    require_equal(image, image_before.array, image_now.array)
+    for quantity in ("spacing", "origin", "direction"):
+        before = np.ravel(getattr(image_before, quantity))
+        now = np.ravel(getattr(image_now, quantity))
+        # A NIfTI file holds places as rounded numbers.
+        if not np.allclose(before, now, atol=_SAME_MM):
             text = "the source's image lies elsewhere in space than this one, made of it before"
             raise CadError(text, file=image, hint=HINT)
 
@@ -92,6 +95,7 @@ def require_equal(image: Path, had: np.ndarray, now: np.ndarray) -> None:
     if had.shape != now.shape:
         text = f"{had.shape} voxels, and {now.shape} in its source now, under the same instances"
         raise CadError(text, file=image, hint=HINT)
+    # A voxel that was NaN and still is has not changed. Only floats (kind "f") can be NaN.
     if not np.array_equal(had, now, equal_nan=had.dtype.kind == "f"):
         differing = int(np.sum(had != now))
         text = (

@@ -17,6 +17,7 @@ from cad.dicom.out.objects import CHARACTER_SET, algorithm, heading, long_string
 from cad.dicom.out.source_images import SourceImages
 from cad.dicom.own import MANUFACTURER, OWN_MODEL_NAME, SERIES
 
+# Elements of the sheet that are copied from the study's T2 images.
 _FROM_SOURCE = (
     "PatientID",
     "PatientName",
@@ -54,8 +55,8 @@ def pdf_object(
     Dataset
         The DICOM object, not written yet.
     """
-    dataset = _object_of_study("PDF", source, participant_id, run, identity, 1)
-    dataset.AcquisitionDateTime = ""
+    dataset = _object_of_study("PDF", source, participant_id, run, identity, number=1)
+    dataset.AcquisitionDateTime = ""  # must be there and may be empty: a sheet is not acquired
     dataset.DocumentTitle = SERIES["PDF"].description
     dataset.ConceptNameCodeSequence = [_code_item(codes.DCM.ImagingMeasurementReport)]
     dataset.SourceInstanceSequence = []
@@ -113,11 +114,11 @@ def capture_object(
     dataset.TimeOfSecondaryCapture = dataset.ContentTime
     dataset.ImageType = ["DERIVED", "SECONDARY"]
     dataset.BodyPartExamined = "PROSTATE"
-    dataset.PatientOrientation = ""
-    dataset.LossyImageCompression = "00"
+    dataset.PatientOrientation = ""  # must be there and may be empty: a page shows no one direction
+    dataset.LossyImageCompression = "00"  # not compressed with losses
     dataset.SamplesPerPixel = 3
     dataset.PhotometricInterpretation = "RGB"
-    dataset.PlanarConfiguration = 0
+    dataset.PlanarConfiguration = 0  # red, green and blue of a pixel follow each other
     dataset.Rows, dataset.Columns = pixels.shape[:2]
     dataset.BitsAllocated = 8
     dataset.BitsStored = 8
@@ -193,6 +194,7 @@ def _object_of_study(
 
 
 def _code_item(code: Code) -> Dataset:
+    """Return a code as an item of a DICOM sequence."""
     item = Dataset()
     item.CodeValue = code.value
     item.CodingSchemeDesignator = code.scheme_designator

@@ -33,6 +33,7 @@ from cad.mri.imaging.frames import read_dataset
 
 SCT, UCUM = "http://snomed.info/sct", "http://unitsofmeasure.org"
 _CODES = table_beside(__file__)
+# Namespace of this program's ids in FHIR: a name in it always gives the same id.
 _NAMESPACE = uuid.UUID("0a6dd0cf-3a5c-5c0b-8d1a-5b8f3c0f9d21")
 
 
@@ -60,20 +61,21 @@ def write_fhir(run: Path, reports: Sequence[Path]) -> list[Path]:
         bundle is not valid FHIR or does not read back as it was written.
     """
     folder = RunFolder(run)
-    record, table, made = read_record(folder), read_probabilities(folder), []
+    record = read_record(folder)
+    table = read_probabilities(folder)
+    written = []
     for path in reports:
         study = path.name.removesuffix("_SR.dcm")
         rows = table[table["study_id"] == study]
         rows = rows.set_axis(rows["roi_id"].astype(str), axis="index")
-        content = fhir_bundle(
-            read_report(path), str(read_dataset(path).SOPInstanceUID), rows, record
-        )
+        sr_uid = str(read_dataset(path).SOPInstanceUID)
+        content = fhir_bundle(read_report(path), sr_uid, rows, record)
         target = folder.bundles / f"{study}.json"
         write_atomic(target, checked(content, target))
         if checked(read_fhir(target), target) != read_bytes(target, MAX_JSON):
             raise CadError("the bundle does not read back as it was written", file=target)
-        made.append(target)
-    return made
+        written.append(target)
+    return written
 
 
 @door("own", "our own FHIR bundles")
@@ -149,6 +151,7 @@ def fhir_bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObj
         region, an Observation for the man where the report states his probability, and the model as
         a Device.
     """
+    # All regions of a report are of one model; the first stands for all.
     device = _device(report.rois[0], record)
     results = [_region_observation(roi, rows, report, record, device["id"]) for roi in report.rois]
     if report.man:
@@ -160,6 +163,7 @@ def fhir_bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObj
         "code": _concept("report"),
         "imagingStudy": [{"type": "ImagingStudy", "identifier": _uid_identifier(report.study_uid)}],
         "result": [{"reference": _url(resource)} for resource in results],
+        # The first two statements: research use only, and the population of the training.
         "conclusion": "; ".join(report.rois[0].statements[:2]),
     }
     entries = []
@@ -201,23 +205,25 @@ def _region_observation(
     components: list[JsonObject] = []
     # The thresholds apply to the probability of cancer. If the model learned from no histology,
     # they apply to the belief.
-    judged = PROBABILITY if PROBABILITY in roi.values else BELIEF
-    limits = record.get("decision_thresholds")
-    for key, (value, unit) in roi.values.items():
-        if key not in _CODES:
+    thresholded = PROBABILITY if PROBABILITY in roi.values else BELIEF
+    thresholds = record.get("decision_thresholds")
+    for concept, (value, unit) in roi.values.items():
+        if concept not in _CODES:  # the bundle states only values for which it has a code
             continue
         component: JsonObject = {
-            "code": _concept(key),
+            "code": _concept(concept),
             "valueQuantity": _quantity(value, unit),
         }
-        if key == judged and limits:
-            low, high = (_quantity(100 * float(limit), "%") for limit in limits)
+        if concept == thresholded and thresholds:
+            # The thresholds are shares from 0 to 1, the report's values are in per cent.
+            low, high = (_quantity(100 * float(threshold), "%") for threshold in thresholds)
             component["referenceRange"] = [
                 {"high": low, "text": "benign below"},
                 {"low": high, "text": "malignant above"},
             ]
         components.append(component)
-    components += [_decision_component(value, key) for key, value in roi.evaluations.items()]
+    for concept, decision in roi.evaluations.items():
+        components.append(_decision_component(decision, concept))
     return _observation(
         report,
         record,
@@ -234,7 +240,7 @@ def _region_observation(
 
 def _man_observation(report: Report, sr_uid: str, record: JsonObject, device: str) -> JsonObject:
     """Return the observation of the man: his probability of cancer, and the decision on him."""
-    value, decision = report.man or (0.0, "")
+    value, decision = report.man or (0.0, "")  # the caller has seen to it that there is a man
     coded = {"code": _concept("man"), "valueQuantity": _quantity(value, "%")}
     attributes: JsonObject = {"note": [{"text": text} for text in report.man_statements]}
     if decision:
@@ -253,13 +259,15 @@ def _readers_component(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:
     p, eta = (float(rows.at[roi_id, name]) for name in ("p", "eta"))
     if not (p >= 0 and eta >= 0):  # NaN: nobody read the region
         return []
-    low, high = max(0.0, p - eta), min(1.0, p + eta)
+    low = max(0.0, p - eta)
+    high = min(1.0, p + eta)
     between = {"low": _quantity(100 * low, "%"), "high": _quantity(100 * high, "%")}
     return [{"code": _concept("readers"), "valueRange": between}]
 
 
 def _device(roi: RoiReport, record: JsonObject) -> JsonObject:
     """Return the model as the device that made the observations."""
+    # A validation has no stored model, and so no hash of one.
     models = (record.get("model") or {}).get("models") or {}
     digest = (models.get(roi.algorithm) or {}).get("sha256")
     device: JsonObject = {
@@ -298,6 +306,7 @@ def _id(*pieces: str) -> str:
 
 
 def _fhir_classes() -> Any:
+    """Return the class of a FHIR bundle, which validates its content; the package is optional."""
     try:
         from fhir.resources.R4B.bundle import Bundle
     except ImportError as error:

@@ -20,6 +20,7 @@ from cad.folders.cohort import StudyRef
 # The character set of all objects is UTF-8. The patient's id, and the name that an object gets from
 # the archive when it is sent, may be in any script.
 CHARACTER_SET = "ISO_IR 192"
+# Most bytes of a text in an element of the value representation LO (long string).
 _LONG = 64
 SIGNIFICANT_GRADE = 2
 """Lowest ISUP grade of clinically significant cancer, as the field of prostate MRI defines it."""
@@ -89,12 +90,12 @@ def heading(kind: str, identity: str, number: int = 1) -> dict[str, Any]:
     series = SERIES[kind]
     # The UID of the first object of a series is made without its number. It is thus the same UID as
     # in earlier versions of the program, in which a series held only one object.
-    entropy = [kind] if number == 1 else [kind, number]
+    distinguishing = [kind] if number == 1 else [kind, number]
     return {
         "series_instance_uid": uid(identity, f"{kind} series"),
         "series_number": series.number,
         "series_description": series.description,
-        "sop_instance_uid": uid(identity, *entropy),
+        "sop_instance_uid": uid(identity, *distinguishing),
         "instance_number": number,
         "manufacturer": MANUFACTURER,
         "specific_character_set": CHARACTER_SET,
@@ -114,8 +115,8 @@ def with_own_model(run: JsonObject, scored: pd.DataFrame) -> JsonObject:
         The study's rows of ``probabilities.csv``.
     """
     models = (run.get("model") or {}).get("models") or {}
-    model = models.get(scored["model"].iloc[0]) if "model" in scored else None
-    return {**run, "model": model} if model else run
+    own_model = models.get(scored["model"].iloc[0]) if "model" in scored else None
+    return {**run, "model": own_model} if own_model else run
 
 
 def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
@@ -138,32 +139,39 @@ def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
     training = model.get("training") or {}
     prevalence = model.get("prevalence") or {}
     simulated = bool(training.get("simulated", run.get("simulated")))
-    kind = "SIMULATED patients" if simulated else "patients"
+    people = "SIMULATED patients" if simulated else "patients"
+    # A validation has no stored model: each fold's model learned from the other patients.
     if training:
         population = (
-            f"training population: {training.get('patients')} {kind}, {training.get('regions')} "
-            f"regions, {training.get('malignant')} malignant"
+            f"training population: {training.get('patients')} {people}, "
+            f"{training.get('regions')} regions, {training.get('malignant')} malignant"
         )
     else:
-        population = f"training population: the other {kind} of this cohort, one left out at a time"
+        population = (
+            f"training population: the other {people} of this cohort, one left out at a time"
+        )
     statements = ["research use only", population]
-    statements.append(_what_it_is_of(prevalence, isup_min_of(run)))
+    statements.append(_meaning_of_probability(prevalence, isup_min_of(run)))
     thresholds = model.get("thresholds") or run.get("decision_thresholds")
     if thresholds:
-        low, high = (100 * float(t) for t in thresholds)
+        low, high = (100 * float(threshold) for threshold in thresholds)
         statements.append(f"decision: benign below {low:.3g} %, malignant above {high:.3g} %")
     return str(model.get("name") or run.get("name")), str(run.get("cad_version")), statements
 
 
-def _what_it_is_of(prevalence: JsonObject, isup_min: int) -> str:
+def _meaning_of_probability(prevalence: JsonObject, isup_min: int) -> str:
     """Return a statement on what the numbers are the probability of, and at which prevalence."""
-    stated = prevalence.get("stated")
-    trained = prevalence.get("men")
+    stated_prevalence = prevalence.get("stated")
+    training_prevalence = prevalence.get("men")
     grade = "cancer" if isup_min <= 1 else f"cancer of ISUP {isup_min} or more"
-    if stated is not None:
-        return f"probability of {grade}; prevalence stated by the site: {stated:.3g} of men"
-    if trained is not None:
-        return f"probability of {grade}; prevalence of the training: {trained:.3g} of men"
+    if stated_prevalence is not None:
+        return (
+            f"probability of {grade}; prevalence stated by the site: {stated_prevalence:.3g} of men"
+        )
+    if training_prevalence is not None:
+        return (
+            f"probability of {grade}; prevalence of the training: {training_prevalence:.3g} of men"
+        )
     return f"probability of {grade} where one is given; belief: what readers would say"
 
 
@@ -195,7 +203,7 @@ def long_string(text: str) -> str:
     if len(clean.encode()) <= _LONG:
         return clean
     end = len(clean)
-    while len(clean[:end].encode()) > _LONG - 7:
+    while len(clean[:end].encode()) > _LONG - 7:  # 7 bytes for a tilde and six digits
         end -= 1
     while end and unicodedata.combining(clean[end]):  # no cut between a letter and its accent
         end -= 1

@@ -66,21 +66,24 @@ def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> tuple[list[Path],
         When the run folder or the cohort cannot be read.
     """
     folder = RunFolder(run_dir)
-    run, table = read_record(folder), read_probabilities(folder)
-    hidden = held_back_of_table(run, table)
+    run = read_record(folder)
+    table = read_probabilities(folder)
+    men_held_back = held_back_of_table(run, table)
     files: list[Path] = []
     failures: list[CadError] = []
     for study in read_cohort(cohort_root).studies():
         rows = table[table["study_id"] == study.study_id]
         source = folder.map_image(study.study_id)
-        if rows.empty or not source.is_file() or study.participant_id in hidden:
+        # Nothing to write: the run has not scored the study, or made no map of it, or nobody may
+        # see it yet.
+        if rows.empty or not source.is_file() or study.participant_id in men_held_back:
             continue
         path = out / f"{study.study_id}_PM.dcm"
         try:
             # `reading` turns exceptions of the DICOM libraries, which check values, into CadError.
             with reading(path, "cannot be written as DICOM"):
-                made = map_object(study, rows, read_volume(source), run)
-                write_atomic(path, objects.content(made))
+                dataset = map_object(study, rows, read_volume(source), run)
+                write_atomic(path, objects.content(dataset))
         except CadError as error:
             failures.append(error.naming(patient=study.participant_id))
             continue
@@ -129,14 +132,15 @@ def map_object(
     quantity = codes.DCM.ProbabilityOfCancer if of_cancer else BELIEF_CODE
     meaning = "Probability of cancer" if of_cancer else "What readers would say"
     stored = np.nan_to_num(probability.array, nan=OUTSIDE).astype(np.float32)
+    # The UIDs of the object are made from a hash of all that it says.
     header = json.dumps([_LAYOUT, study.study_id, name, version, statements, meaning]).encode()
     identity = hashlib.sha256(header + stored.tobytes()).hexdigest()
     # highdicom warns that the PatientID has an unusual form. The form is intended: the PatientID is
     # a pseudonym.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
-        made = highdicom.pm.ParametricMap(
+        dataset = highdicom.pm.ParametricMap(
             source.headers,
-            stored[list(source.planes)],
+            stored[list(source.planes)],  # the slices in the order of the source's images
             manufacturer_model_name=OWN_MODEL_NAME,
             software_versions=objects.long_string(f"{name} {version}"),
             device_serial_number="0",
@@ -145,10 +149,10 @@ def map_object(
             # unit of the structured report.
             real_world_value_mappings=[
                 highdicom.pm.RealWorldValueMapping(
-                    "PROBABILITY",
-                    f"{meaning}, by the model",
-                    codes.UCUM.Percent,
-                    (0.0, 1.0),
+                    lut_label="PROBABILITY",
+                    lut_explanation=f"{meaning}, by the model",
+                    unit=codes.UCUM.Percent,
+                    value_range=(0.0, 1.0),
                     slope=100.0,
                     intercept=0.0,
                     quantity_definition=quantity,
@@ -156,20 +160,24 @@ def map_object(
             ],
             # Black stands for 0 and white for 1. Otherwise a viewer would spread the grey levels
             # over the values that occur, and show the smallest difference as black and white.
-            voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
+            voi_lut_transformations=[
+                highdicom.VOILUTTransformation(window_center=0.5, window_width=1.0)
+            ],
             content_label="PROBABILITY",
             content_description=f"{meaning}, research use only",
             **objects.heading("PM", identity),
         )
-    _order_frames(made, probability.direction[:, 2])
-    made.SharedFunctionalGroupsSequence[0].FrameAnatomySequence = [_prostate()]
-    made.BodyPartExamined, made.ContentCreatorName = "PROSTATE", ""
-    made.FloatPixelPaddingValue = made.FloatPixelPaddingRangeLimit = OUTSIDE
-    objects.say_who(made, source, study.participant_id)
-    return made
+    _order_frames(dataset, probability.direction[:, 2])
+    dataset.SharedFunctionalGroupsSequence[0].FrameAnatomySequence = [_prostate()]
+    dataset.BodyPartExamined = "PROSTATE"
+    dataset.ContentCreatorName = ""  # a program, and no person, made the map
+    # Viewers leave out pixels with a value from padding value to range limit: here only OUTSIDE.
+    dataset.FloatPixelPaddingValue = dataset.FloatPixelPaddingRangeLimit = OUTSIDE
+    objects.say_who(dataset, source, study.participant_id)
+    return dataset
 
 
-def _order_frames(made: Dataset, normal: np.ndarray) -> None:
+def _order_frames(dataset: Dataset, normal: np.ndarray) -> None:
     """Put the frames in the order of their slices, and number them in this order.
 
     The library highdicom stores the frames (one for each slice) from the last slice to the first.
@@ -177,15 +185,15 @@ def _order_frames(made: Dataset, normal: np.ndarray) -> None:
     frame k lies in the patient. So without this change of order that program would turn the map
     upside down.
     """
-    groups = list(made.PerFrameFunctionalGroupsSequence)
-    places = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]
+    groups = list(dataset.PerFrameFunctionalGroupsSequence)
+    positions = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]
     # The frames are sorted by their position along the normal of the slices. This order is right
     # however the patient lay in the scanner.
-    order = np.argsort(np.array(places, float) @ normal)
-    frames = np.frombuffer(made.FloatPixelData, "<f4").reshape(len(groups), -1)
-    made.FloatPixelData = frames[order].tobytes()
-    made.PerFrameFunctionalGroupsSequence = [groups[k] for k in order]
-    for number, group in enumerate(made.PerFrameFunctionalGroupsSequence, start=1):
+    order = np.argsort(np.array(positions, float) @ normal)
+    frames = np.frombuffer(dataset.FloatPixelData, "<f4").reshape(len(groups), -1)
+    dataset.FloatPixelData = frames[order].tobytes()
+    dataset.PerFrameFunctionalGroupsSequence = [groups[index] for index in order]
+    for number, group in enumerate(dataset.PerFrameFunctionalGroupsSequence, start=1):
         group.FrameContentSequence[0].DimensionIndexValues = [number]
 
 

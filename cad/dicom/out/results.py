@@ -75,27 +75,27 @@ def write_sr_and_seg(
     studies = {study.study_id: study for study in read_cohort(cohort_root).studies()}
     files: list[Path] = []
     failures: list[CadError] = []
-    hidden = held_back_of_table(run, table)
+    men_held_back = held_back_of_table(run, table)
     for study_id, rows in table.groupby("study_id", sort=True):
         participant = str(rows["participant_id"].iloc[0])
-        if participant in hidden:
+        if participant in men_held_back:
             continue
-        paths = [out / f"{study_id}_{name}.dcm" for name in ("SEG", "SR")]
+        seg_and_sr_paths = [out / f"{study_id}_{name}.dcm" for name in ("SEG", "SR")]
         try:
             if study_id not in studies:
                 raise CadError("the study is not in the cohort", file=cohort_root)
             # `reading` turns exceptions of the DICOM libraries, which check values, into CadError.
-            with reading(paths[1], "cannot be written as DICOM"):
+            with reading(seg_and_sr_paths[1], "cannot be written as DICOM"):
                 medians = page_measurements(folder, str(study_id))
-                pair = study_objects(studies[str(study_id)], rows, medians, run)
-                for path, dataset in zip(paths, pair, strict=True):
+                seg_and_report = study_objects(studies[str(study_id)], rows, medians, run)
+                for path, dataset in zip(seg_and_sr_paths, seg_and_report, strict=True):
                     write_atomic(path, objects.content(dataset))
                 # The report is read back from its file, because this file is what will be sent.
-                _compare_with_run(paths[1], rows)
+                _compare_with_run(seg_and_sr_paths[1], rows)
         except CadError as error:
             failures.append(error.naming(patient=participant))
             continue
-        files += paths
+        files += seg_and_sr_paths
     return files, failures
 
 
@@ -134,7 +134,15 @@ def study_objects(
     run = objects.with_own_model(run, scored)
     masks = _masks(study, scored, source)
     identity = _identity(study, scored, masks, run)
-    results = StudyResults(study, source, scored, masks, medians, run, identity)
+    results = StudyResults(
+        study=study,
+        source=source,
+        scored=scored,
+        masks=masks,
+        medians=medians,
+        run=run,
+        identity=identity,
+    )
     # highdicom warns that the PatientID has an unusual form. The form is intended: the PatientID is
     # a pseudonym.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
@@ -148,7 +156,10 @@ def study_objects(
 def _compare_with_run(path: Path, rows: pd.DataFrame) -> None:
     """Read a report back; check it against its template, and its numbers against the run's."""
     report = read_report(path)
-    scored = rows[rows["probability"].notna()]
+    scored = rows[rows["probability"].notna()]  # other regions are not in the report
+
+    # Belief and probability of cancer (in per cent) of each region: in the report, and in the run.
+    # A number that is learned from readers is a belief, and the report states no probability.
     stated = {}
     for roi in report.rois:
         probability = roi.values[PROBABILITY][0] if PROBABILITY in roi.values else None
@@ -157,14 +168,16 @@ def _compare_with_run(path: Path, rows: pd.DataFrame) -> None:
     for row in scored.itertuples():
         probability = 100 * float(row.probability) if row.probability_of == HISTOLOGY else None
         expected[str(row.roi_id)] = (100 * float(row.belief), probability)
+
+    # The man's probability of cancer, in per cent; None where no model gives one.
     stated_man = None
     if report.man is not None:
         stated_man = report.man[0]
     expected_man = None
     if "patient_probability" in scored:
-        of_man = float(scored["patient_probability"].iloc[0])
-        if np.isfinite(of_man):
-            expected_man = 100 * of_man
+        probability_of_man = float(scored["patient_probability"].iloc[0])
+        if np.isfinite(probability_of_man):
+            expected_man = 100 * probability_of_man
     if stated != expected or stated_man != expected_man:
         raise CadError(
             "the report does not say what the run says", file=path, hint="do not send it"
@@ -172,10 +185,11 @@ def _compare_with_run(path: Path, rows: pd.DataFrame) -> None:
 
 
 def _masks(study: StudyRef, scored: pd.DataFrame, source: SourceImages) -> list[np.ndarray]:
-    labels = read_volume(image_path(study.folder, study.study_id, "rois"))
-    holder = Study(study.study_id, study.participant_id, roi_map=labels)
+    """Return the mask of each scored region on the T2 grid, in the order of the rows."""
+    label_map = read_volume(image_path(study.folder, study.study_id, "rois"))
+    study_with_labels = Study(study.study_id, study.participant_id, roi_map=label_map)
     rois = [Roi(str(row.roi_id), int(row.label)) for row in scored.itertuples()]
-    return [roi_in_grid(holder, roi, source.grid).array for roi in rois]
+    return [roi_in_grid(study_with_labels, roi, source.grid).array for roi in rois]
 
 
 def _identity(
@@ -184,7 +198,7 @@ def _identity(
     """Return a hash of the objects' content, from which their UIDs are made."""
     # Times, paths and settings are not part of the hash: a later run with the same result must give
     # the same UIDs.
-    names = [
+    column_names = [
         "roi_id",
         "belief",
         "probability",
@@ -194,31 +208,32 @@ def _identity(
         "patient_probability",
         "patient_decision",
     ]
-    numbers = scored[[name for name in names if name in scored]].to_csv(index=False)
+    csv_text = scored[[name for name in column_names if name in scored]].to_csv(index=False)
     origin = json.dumps([study.study_id, algorithm(run)], sort_keys=True)
     # The masks are part of the hash, because a region that is drawn anew may have exactly the same
     # probability.
-    drawn = np.packbits(np.stack(masks)).tobytes()
-    return hashlib.sha256((numbers + origin).encode() + drawn).hexdigest()
+    packed_masks = np.packbits(np.stack(masks)).tobytes()
+    return hashlib.sha256((csv_text + origin).encode() + packed_masks).hexdigest()
 
 
 def _segmentation(results: StudyResults) -> highdicom.seg.Segmentation:
+    """Return the SEG object of a study: one segment for each region, as a person drew it."""
     source = results.source
     segments = []
     for number, row in enumerate(results.scored.itertuples(), start=1):
         segments.append(
             highdicom.seg.SegmentDescription(
-                number,
-                objects.long_string(str(row.roi_id)),
-                codes.SCT.MorphologicallyAbnormalStructure,
-                codes.SCT.Lesion,
-                highdicom.seg.SegmentAlgorithmTypeValues.MANUAL,
+                segment_number=number,
+                segment_label=objects.long_string(str(row.roi_id)),
+                segmented_property_category=codes.SCT.MorphologicallyAbnormalStructure,
+                segmented_property_type=codes.SCT.Lesion,
+                algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.MANUAL,
                 tracking_uid=uid(results.study.study_id, row.roi_id),
                 tracking_id=str(row.roi_id),
                 anatomic_regions=[codes.SCT.Prostate],
             )
         )
-    masks = np.stack(results.masks, axis=-1).astype(np.uint8)
+    masks = np.stack(results.masks, axis=-1).astype(np.uint8)  # the last axis is the segment
     return highdicom.seg.Segmentation(
         source.headers,
         # The slices of the masks get the order of the source's images, which need not be the order

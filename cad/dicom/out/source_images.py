@@ -16,7 +16,8 @@ from cad.mri.imaging.nifti import read_sidecar, read_stored
 from cad.mri.imaging.study_files import image_path
 from cad.mri.imaging.volume import Volume
 
-_CLASSIC = "1.2.840.10008.5.1.4.1.1.4"
+_CLASSIC = "1.2.840.10008.5.1.4.1.1.4"  # SOP class of MR images with one slice each
+# Entries of the sidecar without which no object can refer to the images.
 _NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID", "SOPInstanceUIDs")
 
 
@@ -82,12 +83,14 @@ def source_images(folder: Path, study_id: str, participant_id: str) -> SourceIma
         problem = f"the sidecar names {len(uids)} slices, the image has {volume.shape[0]}"
         raise CadError(problem, file=path, patient=participant_id)
     patient_id = str(sidecar.get("SourcePatientID", participant_id))
+    # For an enhanced object: the number of the frame that each slice of the image came from.
     frames = sidecar.get("SourceFrames")
     if frames is None:
         headers = [_header(volume, z, uid, sidecar, patient_id) for z, uid in enumerate(uids)]
         return SourceImages(volume, headers, patient_id, tuple(range(len(uids))))
-    planes = tuple(int(z) for z in np.argsort(frames))
-    if sidecar.get("SOPClassUID") == _CLASSIC or sorted(frames) != list(range(1, len(uids) + 1)):
+    planes = tuple(int(z) for z in np.argsort(frames))  # the slice of frame 1 comes first
+    is_mosaic = sidecar.get("SOPClassUID") == _CLASSIC
+    if is_mosaic or sorted(frames) != list(range(1, len(uids) + 1)):
         raise CadError(
             "the T2 image is a mosaic or part of a multi-frame object: DICOM results cannot refer "
             "to its slices",
@@ -95,9 +98,9 @@ def source_images(folder: Path, study_id: str, participant_id: str) -> SourceIma
             patient=participant_id,
             hint="import the T2 series as single images, or as an enhanced object of its own",
         )
-    return SourceImages(
-        volume, [_enhanced(volume, planes, uids[0], sidecar, patient_id)], patient_id, planes
-    )
+    # All slices are frames of one object, and have its UID.
+    header = _enhanced(volume, planes, uids[0], sidecar, patient_id)
+    return SourceImages(volume, [header], patient_id, planes)
 
 
 def _enhanced(
@@ -106,29 +109,35 @@ def _enhanced(
     """Return the header of a multi-frame object whose frame k lies at z index ``planes[k]``."""
     header = _header(volume, 0, uid, sidecar, patient_id)
     header.NumberOfFrames = len(planes)
-    shared = Dataset()
+    # In a multi-frame object the voxel size and the orientation stand in the functional groups that
+    # all frames share, and the place of each frame in its own group. They are moved there.
+    shared_group = Dataset()
     orientation = Dataset()
     measures = Dataset()
     orientation.ImageOrientationPatient = header.ImageOrientationPatient
     for keyword in ("PixelSpacing", "SliceThickness", "SpacingBetweenSlices"):
         setattr(measures, keyword, getattr(header, keyword))
         delattr(header, keyword)
-    shared.PlaneOrientationSequence = [orientation]
-    shared.PixelMeasuresSequence = [measures]
-    header.SharedFunctionalGroupsSequence = [shared]
+    shared_group.PlaneOrientationSequence = [orientation]
+    shared_group.PixelMeasuresSequence = [measures]
+    header.SharedFunctionalGroupsSequence = [shared_group]
     header.PerFrameFunctionalGroupsSequence = []
     for z in planes:
-        group = Dataset()
+        frame_group = Dataset()
         position = Dataset()
-        place = volume.index_to_patient(np.array([0, 0, z]))
-        position.ImagePositionPatient = [_decimal(v) for v in place]
-        group.PlanePositionSequence = [position]
-        header.PerFrameFunctionalGroupsSequence.append(group)
+        corner = volume.index_to_patient(np.array([0, 0, z]))
+        position.ImagePositionPatient = [_decimal(coordinate) for coordinate in corner]
+        frame_group.PlanePositionSequence = [position]
+        header.PerFrameFunctionalGroupsSequence.append(frame_group)
     del header.ImagePositionPatient, header.ImageOrientationPatient
     return header
 
 
 def _header(volume: Volume, z: int, uid: str, sidecar: JsonObject, patient_id: str) -> Dataset:
+    """Return the header of a classic image of one slice, which lies at index ``z`` of the volume.
+
+    Elements that a header must have, and that nothing is known of, are empty.
+    """
     header = Dataset()
     header.file_meta = FileMetaDataset()
     header.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
@@ -149,11 +158,13 @@ def _header(volume: Volume, z: int, uid: str, sidecar: JsonObject, patient_id: s
     header.Rows = volume.shape[1]
     header.Columns = volume.shape[2]
     x, y, thickness = volume.spacing
-    header.PixelSpacing = [_decimal(y), _decimal(x)]
+    header.PixelSpacing = [_decimal(y), _decimal(x)]  # the distance of rows comes first
     header.SliceThickness = header.SpacingBetweenSlices = _decimal(thickness)
-    place = volume.index_to_patient(np.array([0, 0, z]))
-    header.ImagePositionPatient = [_decimal(v) for v in place]
-    header.ImageOrientationPatient = [_decimal(v) for v in volume.direction[:, :2].T.ravel()]
+    corner = volume.index_to_patient(np.array([0, 0, z]))
+    header.ImagePositionPatient = [_decimal(coordinate) for coordinate in corner]
+    # The direction of a row, then that of a column: the x axis and the y axis of the volume.
+    row_and_column = volume.direction[:, :2].T.ravel()
+    header.ImageOrientationPatient = [_decimal(cosine) for cosine in row_and_column]
     return header
 
 

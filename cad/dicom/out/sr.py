@@ -61,8 +61,9 @@ class Outline:
     @property
     def area(self) -> float:
         """Return the area inside the line, in square pixels."""
-        x, y = self.points.T
-        return float(abs(x[:-1] @ y[1:] - x[1:] @ y[:-1]) / 2)
+        # The area of a polygon from its corners (shoelace formula).
+        column, row = self.points.T
+        return float(abs(column[:-1] @ row[1:] - column[1:] @ row[:-1]) / 2)
 
 
 def outlines(mask: np.ndarray) -> list[Outline]:
@@ -90,8 +91,11 @@ def outlines(mask: np.ndarray) -> list[Outline]:
     lines = []
     for z in np.flatnonzero(mask.any(axis=(1, 2))):
         filled = binary_fill_holes(mask[z], _EIGHT_NEIGHBOURS)
-        # A margin of one pixel around the image closes the lines of regions at the image's edge.
+        # The mask is 1 inside and 0 outside, so that the level 0.5 is its border. A margin of one
+        # pixel around the image closes the lines of regions at the image's edge.
         for line in find_contours(np.pad(filled, 1), 0.5):
+            # find_contours() gives row and column, with 0 at the centre of the first pixel of the
+            # margin. DICOM has column and row, with 0.5 at the centre of the image's first pixel.
             points = line[:, ::-1] - 0.5
             lines.append(Outline(int(z), points))
     return sorted(lines, key=lambda outline: -outline.area)
@@ -116,7 +120,7 @@ ZONES = {
     "TZ": codes.SCT.TransitionZoneOfTheProstate,
     "AFS": codes.SCT.AnteriorFibromuscularStromaOfProstate,
 }
-_DIGITS = 6
+_DIGITS = 6  # significant digits of a number as text
 _CONTAINS = highdicom.sr.RelationshipTypeValues.CONTAINS
 _INFERRED_FROM = highdicom.sr.RelationshipTypeValues.INFERRED_FROM
 _MODIFIER = highdicom.sr.RelationshipTypeValues.HAS_CONCEPT_MOD
@@ -164,18 +168,20 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
         ),
     )
     rows = list(results.scored.itertuples())
-    measured = [_measurement_group(results, row, seg, k) for k, row in enumerate(rows, start=1)]
+    measurement_groups = []
+    for number, row in enumerate(rows, start=1):  # segments are numbered from 1
+        measurement_groups.append(_measurement_group(results, row, seg, number))
     identification = highdicom.sr.AlgorithmIdentification(name, version, statements)
-    drawn = [
-        _outline_group(results, row, mask, identification)
-        for row, mask in zip(rows, results.masks, strict=True)
-    ]
+    outline_groups = []
+    for row, mask in zip(rows, results.masks, strict=True):
+        outline_groups.append(_outline_group(results, row, mask, identification))
     content = highdicom.sr.MeasurementReport(
         highdicom.sr.ObservationContext(observer_device_context=device),
         codes.SCT.MultiparametricMRIOfProstate,
-        imaging_measurements=[*measured, *drawn],
+        imaging_measurements=[*measurement_groups, *outline_groups],
         title=codes.DCM.ImagingMeasurementReport,
     )
+    # highdicom's class has no argument for statements on the man; they are added to its content.
     content[0].ContentSequence.extend(_man_containers(results, rows, identification))
     report = highdicom.sr.Comprehensive3DSR(
         # All objects to which the report's content refers are listed as evidence. highdicom refuses
@@ -186,8 +192,8 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
         **heading("SR", results.identity),
     )
     _separate(report)
-    scheme = Dataset()
     # This item tells who has defined the private codes in the report (PS3.3 C.12.1).
+    scheme = Dataset()
     scheme.CodingSchemeDesignator = SCHEME
     scheme.CodingSchemeName = "Codes of the cad project"
     report.CodingSchemeIdentificationSequence = [scheme]
@@ -199,9 +205,10 @@ def _measurement_group(
 ) -> Group:
     """Make the group that refers to a region's segment: its measurements and the decision on it."""
     name, version, statements = algorithm(results.run)
-    warned = getattr(row, "warnings", None)
-    if isinstance(warned, str) and warned:
-        statements = [*statements, f"warning: {warned}"]
+    # An empty cell of the table is read as NaN, which is no text.
+    warnings = getattr(row, "warnings", None)
+    if isinstance(warnings, str) and warnings:
+        statements = [*statements, f"warning: {warnings}"]
     return Group(
         referenced_segment=highdicom.sr.ReferencedSegment(
             seg.SOPClassUID,
@@ -225,6 +232,7 @@ def _man_containers(
 
     If the model gave him no probability, there are no containers.
     """
+    # The table repeats the man's numbers on each of his regions.
     row = rows[0]
     probability = getattr(row, "patient_probability", math.nan)
     if not math.isfinite(probability):
@@ -239,6 +247,7 @@ def _man_containers(
         algorithm_id=identification,
         finding_sites=[highdicom.sr.FindingSite(codes.SCT.Prostate)],
     )
+    # The code says from which grade on the probability counts a cancer.
     cancer = highdicom.sr.CodeContentItem(
         codes.DCM.Finding, cancer_code(isup_min_of(results.run)), _MODIFIER
     )
@@ -251,6 +260,7 @@ def _man_containers(
             )
         )
     containers = [_container(codes.DCM.DerivedImagingMeasurements, measurement)]
+    # A decision on a man is always one on cancer: without histology he has no probability.
     for evaluation in _decision_evaluation(row.patient_decision, HISTOLOGY):
         containers.append(_container(EVALUATIONS_CODE, evaluation))
     return containers
@@ -301,7 +311,7 @@ def _shared_items(results: StudyResults, row: Any) -> dict[str, Any]:
 
 def _image_region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
     """Return an outline as an item of the report, with the image (or frame) that it is drawn on."""
-    place = source.planes.index(outline.z)
+    place = source.planes.index(outline.z)  # of the slice among the source's images or frames
     # DICOM counts the frames of an image from 1. A classic image, which is one slice, has none.
     frames = [place + 1] if "NumberOfFrames" in source.headers[0] else None
     header = source.headers[0 if frames else place]
@@ -310,6 +320,7 @@ def _image_region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageR
 
 
 def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measurement]:
+    """Return the measurements of a region: probabilities, medians of ADC and Ktrans, volume."""
     measurements = [
         *_probabilities(row),
         *_median(
@@ -341,14 +352,17 @@ def _probabilities(row: Any) -> list[highdicom.sr.Measurement]:
         numbers.append((IMAGES_CODE, row.probability_images))
     items = []
     for code, value in numbers:
-        if math.isfinite(value):
+        if math.isfinite(value):  # an end of the range may be missing
             items.append(_measurement(code, 100 * value, codes.UCUM.Percent))
     return items
 
 
 def _decision_evaluation(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluation]:
-    """Return a decision: on cancer, or on suspicion if the model learned from no histology."""
-    if decision not in DECISIONS:
+    """Return a decision: on cancer, or on suspicion if the model learned from no histology.
+
+    ``of`` is the value of ``probability_of``.
+    """
+    if decision not in DECISIONS:  # no decision was made
         return []
     concept = DECISION_CODE if of == HISTOLOGY else ON_SUSPICION
     return [highdicom.sr.QualitativeEvaluation(concept, DECISIONS[str(decision)])]
@@ -358,13 +372,19 @@ def _measurement(name: Code, value: float, unit: Code, **more: Any) -> highdicom
     """Return a measurement: its number rounded to six digits as text, and exactly as a float."""
     # The text is a DICOM decimal string, which has at most 16 bytes. The number in the text is
     # therefore rounded to six significant digits.
-    digits = _DIGITS - 1 - math.floor(math.log10(abs(value))) if value else _DIGITS
-    item = highdicom.sr.Measurement(name, round(float(value), max(digits, 0)), unit, **more)
+    # A number of n digits before the point keeps _DIGITS - n digits behind it. The logarithm of 0
+    # does not exist.
+    decimals = _DIGITS
+    if value:
+        decimals = _DIGITS - 1 - math.floor(math.log10(abs(value)))
+    rounded = round(float(value), max(decimals, 0))
+    item = highdicom.sr.Measurement(name, rounded, unit, **more)
     item[0].MeasuredValueSequence[0].FloatingPointValue = float(value)
     return item
 
 
 def _median(name: Code, value: float | None, unit: Code) -> list[highdicom.sr.Measurement]:
+    """Return a median as a measurement, in a list that is empty if nothing was measured."""
     if value is None or not math.isfinite(value):
         return []
     return [_measurement(name, value, unit, derivation=codes.SCT.Median)]

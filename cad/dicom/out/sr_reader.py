@@ -16,6 +16,7 @@ from cad.base.reading import reading
 from cad.dicom.out.supersede import evidence_uids
 from cad.mri.imaging.frames import read_dataset
 
+# SOP classes of a Comprehensive SR and of a Comprehensive 3D SR.
 _SR_CLASSES = ("1.2.840.10008.5.1.4.1.1.88.33", "1.2.840.10008.5.1.4.1.1.88.34")
 # Codes of concepts in the templates TID 1500, 1501, 1411, 1420 and 4019 of the standard (PS3.16).
 REPORT, LANGUAGE, OBSERVER, PROCEDURE = "126000", "121049", "121005", "121058"
@@ -24,6 +25,7 @@ DERIVED, EVALUATIONS = "126011", "C0034375"
 TRACKING_ID, TRACKING_UID, FINDING, SITE = "112039", "112040", "121071", "363698007"
 SEGMENT, SOURCE_SERIES, SOURCE_IMAGE = "121191", "121232", "121233"
 REGION, SOURCE = "111030", "260753009"
+_DEVICE_NAME = "121013"
 PROBABILITY, DECISION = "111047", "decision"
 # The codes below are this program's own, not the DICOM standard's. A code has at most 16
 # characters; a longer code would have to stand in another element (PS3.3 8.8).
@@ -153,6 +155,7 @@ def read_report(path: Path) -> Report:
 
 
 def _report_of_dataset(dataset: Dataset) -> Report:
+    """Return the content of a report; refuse a report that breaks a rule of its template."""
     _require_that(
         dataset.SOPClassUID in _SR_CLASSES, f"is no Comprehensive SR: {dataset.SOPClassUID.name}"
     )
@@ -168,8 +171,8 @@ def _report_of_dataset(dataset: Dataset) -> Report:
         _require_that(
             bool(list(_children(dataset, concept))), f"TID 1500 requires the {name} ({concept})"
         )
-    device = next((c.TextValue for c in _children(dataset, "121013")), "")
-    (container,) = _children(dataset, MEASUREMENTS)
+    device = next((item.TextValue for item in _children(dataset, _DEVICE_NAME)), "")
+    (container,) = _children(dataset, MEASUREMENTS)  # the template allows one such container
     groups = list(_children(container, GROUP))
     _require_that(bool(groups), "TID 1500 without any measurement group")
     # Reports that a version before 1.0.0 wrote state the man's result in a measurement group of
@@ -180,24 +183,36 @@ def _report_of_dataset(dataset: Dataset) -> Report:
     for group in groups:
         if group.ContentTemplateSequence[0].TemplateIdentifier == "1501":
             of_man.append(group)
-        elif _only_drawn(group):
+        elif _has_outlines_alone(group):
             only_drawn.append(group)
         else:
             with_segment.append(group)
+
+    # A region has one group with its segment, and may have groups with outlines. They belong
+    # together by their tracking UID.
     rois = [_report_of_roi(group) for group in with_segment]
-    by_uid = {roi.tracking_uid: roi for roi in rois}
-    _require_that(len(by_uid) == len(rois), "two groups with a segment have one tracking UID")
+    roi_by_uid = {roi.tracking_uid: roi for roi in rois}
+    _require_that(len(roi_by_uid) == len(rois), "two groups with a segment have one tracking UID")
     for group in only_drawn:
-        owner = by_uid.get(str(_single_child(group, TRACKING_UID, "tracking UID").UID))
-        if owner is None:
+        tracking_uid = str(_single_child(group, TRACKING_UID, "tracking UID").UID)
+        roi = roi_by_uid.get(tracking_uid)
+        if roi is None:
             raise CadError("an image region belongs to no ROI that has a segment")
-        owner.outlines += [_drawn_outline(item) for item in _children(group, REGION)]
+        roi.outlines += [_drawn_outline(item) for item in _children(group, REGION)]
     _check_evidence(dataset, rois)
-    report = Report(str(dataset.PatientID), str(dataset.StudyInstanceUID), device, rois)
+    report = Report(
+        patient_id=str(dataset.PatientID),
+        study_uid=str(dataset.StudyInstanceUID),
+        device=device,
+        rois=rois,
+    )
+
+    # In reports of this version the man's probability is a derived measurement, and the decision on
+    # him is an evaluation. In a group of an earlier version, both are in the group.
     decisions = of_man
     for derived in _children(dataset, DERIVED):
         measurements = list(_children(derived, PROBABILITY))
-        _inferred(measurements, rois)
+        _check_inferred_from(measurements, rois)
         of_man = [*of_man, *measurements]
         decisions = list(_children(dataset, EVALUATIONS))
     _require_that(len(of_man) < 2, "two measurements are about the man")
@@ -207,37 +222,37 @@ def _report_of_dataset(dataset: Dataset) -> Report:
     return report
 
 
-def _probability_of_man(item: Dataset, holders: list[Dataset]) -> tuple[float, str]:
+def _probability_of_man(item: Dataset, decision_holders: list[Dataset]) -> tuple[float, str]:
     """Return the man's probability, which ``item`` holds, and the decision on him.
 
-    The decision is in one of ``holders``; it is empty where none is stated.
+    The decision is in one of ``decision_holders``; it is empty where none is stated.
     """
     _require_that(
         _single_child(item, TRACKING_ID, "tracking identifier").TextValue == MAN,
         "a measurement that belongs to no region is not the man's",
     )
     measurement = item
-    if item.ValueType == "CONTAINER":
+    if item.ValueType == "CONTAINER":  # the measurement group of an earlier version
         measurement = _single_child(item, PROBABILITY, "probability")
     value, _ = _exact_number(measurement)
     decision = ""
-    for holder in holders:
+    for holder in decision_holders:
         for child in _children(holder, DECISION):
             decision = _value_code(child)
     return value, decision
 
 
-def _inferred(measurements: list[Dataset], rois: list[RoiReport]) -> None:
+def _check_inferred_from(measurements: list[Dataset], rois: list[RoiReport]) -> None:
     """Refuse a derived measurement that does not name every region (TID 1420)."""
     tracking_uids = sorted(roi.tracking_uid for roi in rois)
     for measurement in measurements:
-        named = []
+        named_uids = []
         for item in _children(measurement, TRACKING_UID):
             if item.RelationshipType == "INFERRED FROM":
-                named.append(str(item.UID))
+                named_uids.append(str(item.UID))
         _require_that(
-            sorted(named) == tracking_uids,
-            f"the man's probability is inferred from {len(named)} regions, which are not the "
+            sorted(named_uids) == tracking_uids,
+            f"the man's probability is inferred from {len(named_uids)} regions, which are not the "
             f"{len(rois)} of the report",
         )
 
@@ -256,16 +271,19 @@ def _exact_number(item: Dataset) -> tuple[float, str]:
     return float(measured.get("FloatingPointValue", measured.NumericValue)), str(unit.CodeValue)
 
 
-def _only_drawn(group: Dataset) -> bool:
+def _has_outlines_alone(group: Dataset) -> bool:
+    """Tell whether a measurement group has outlines of a region, and no segment."""
     return any(_children(group, REGION)) and not any(_children(group, SEGMENT))
 
 
 def _drawn_outline(item: Dataset) -> DrawnOutline:
+    """Return the outline that an image region of the report holds; refuse an open line."""
     _require_that(
         item.ValueType == "SCOORD" and item.GraphicType == "POLYLINE",
         f"an image region is a {item.ValueType}, not a line of SCOORD",
     )
     points = np.asarray(item.GraphicData, float).reshape(-1, 2)
+    # The smallest closed line is a triangle, whose first point is repeated at the end.
     _require_that(
         len(points) > 3 and bool((points[0] == points[-1]).all()),
         "the outline of an image region is not closed",
@@ -277,6 +295,7 @@ def _drawn_outline(item: Dataset) -> DrawnOutline:
 
 
 def _report_of_roi(group: Dataset) -> RoiReport:
+    """Return what a report says of a region, from the measurement group with its segment."""
     _require_that(
         group.ContentTemplateSequence[0].TemplateIdentifier == "1411", "a group is no TID 1411"
     )
@@ -286,18 +305,20 @@ def _report_of_roi(group: Dataset) -> RoiReport:
         "TID 1411 requires source images or series for a segment",
     )
     roi = RoiReport(
-        _single_child(group, TRACKING_ID, "tracking identifier").TextValue,
-        str(_single_child(group, TRACKING_UID, "tracking UID").UID),
-        (str(reference.ReferencedSOPInstanceUID), int(reference.ReferencedSegmentNumber)),
-        _value_code(_single_child(group, FINDING, "finding")),
-        _value_code(_single_child(group, SITE, "finding site")),
+        roi_id=_single_child(group, TRACKING_ID, "tracking identifier").TextValue,
+        tracking_uid=str(_single_child(group, TRACKING_UID, "tracking UID").UID),
+        segment=(str(reference.ReferencedSOPInstanceUID), int(reference.ReferencedSegmentNumber)),
+        finding=_value_code(_single_child(group, FINDING, "finding")),
+        site=_value_code(_single_child(group, SITE, "finding site")),
         algorithm=_single_child(group, ALGORITHM, "algorithm name").TextValue,
         version=_single_child(group, VERSION, "algorithm version").TextValue,
         statements=[item.TextValue for item in _children(group, PARAMETERS)],
     )
+    # Codes that the template has in every group; all other codes are evaluations of the region.
     standard = {TRACKING_ID, TRACKING_UID, FINDING, SITE}
     for item in group.ContentSequence:
         if item.ValueType == "NUM":
+            # A number may be derived, such as a median: then its name gets the derivation.
             name = _concept_code(item)
             derivation = next(_children(item, DERIVATION), None)
             if derivation is not None:
@@ -307,6 +328,7 @@ def _report_of_roi(group: Dataset) -> RoiReport:
             roi.values[name] = _exact_number(item)
         elif item.ValueType == "CODE" and _concept_code(item) not in standard:
             roi.evaluations[_concept_code(item)] = _value_code(item)
+    # A report without a belief is of an earlier version, which called the belief a probability.
     if BELIEF not in roi.values and PROBABILITY in roi.values:
         roi.values[BELIEF] = roi.values.pop(PROBABILITY)
         roi.statements.append(EARLIER)
@@ -314,7 +336,7 @@ def _report_of_roi(group: Dataset) -> RoiReport:
 
 
 def _check_evidence(dataset: Dataset, rois: list[RoiReport]) -> None:
-    """Refuse a report that refers to an object which it does not list as its evidence_uids."""
+    """Refuse a report that refers to an object which it does not list as its evidence."""
     listed = evidence_uids(dataset)
     for roi in rois:
         _require_that(
@@ -327,17 +349,20 @@ def _check_evidence(dataset: Dataset, rois: list[RoiReport]) -> None:
 
 
 def _require_that(holds: bool, problem: str) -> None:
+    """Raise an error with the problem if a rule of the template does not hold."""
     if not holds:
         raise CadError(problem)
 
 
 def _children(item: Dataset, code: str) -> Iterator[Dataset]:
+    """Yield the items directly below an item whose concept has this code value."""
     for child in item.get("ContentSequence", []):
         if child.get("ConceptNameCodeSequence") and _concept_code(child) == code:
             yield child
 
 
 def _single_child(group: Dataset, code: str, what: str) -> Dataset:
+    """Return the one item of a group whose concept has this code; ``what`` names it in errors."""
     items = list(_children(group, code))
     _require_that(len(items) == 1, f"a group has {len(items)} items of {what}, expected 1")
     return items[0]

@@ -132,13 +132,13 @@ def supersede(
             superseded_uids.append(sop_uid)
         elif sop_uid not in needed:
             further_results.append((kind, series_uid, sop_uid))
-    study = str(dataset.StudyInstanceUID)
+    study_uid = str(dataset.StudyInstanceUID)
     if predecessors:
-        dataset.PredecessorDocumentsSequence = [_reference_item(study, predecessors)]
+        dataset.PredecessorDocumentsSequence = [_reference_item(study_uid, predecessors)]
     # A sheet (Encapsulated PDF) has no place for references to results of other kinds. The report
     # on the study (SR) refers to them.
     if further_results and own_kind(dataset) == "SR":
-        dataset.PertinentOtherEvidenceSequence = [_reference_item(study, further_results)]
+        dataset.PertinentOtherEvidenceSequence = [_reference_item(study_uid, further_results)]
     return superseded_uids
 
 
@@ -152,19 +152,19 @@ def evidence_uids(dataset: Dataset) -> set[str]:
     return uids
 
 
-def _reference_item(study: str, results: list[Earlier]) -> Dataset:
+def _reference_item(study_uid: str, results: list[Earlier]) -> Dataset:
     """Return an item of the Hierarchical SOP Instance Reference Macro, which lists the results."""
     item = Dataset()
-    item.StudyInstanceUID = study
+    item.StudyInstanceUID = study_uid
     item.ReferencedSeriesSequence = []
     # The series UIDs are sorted, because the object must not depend on the order of the archive's
     # answers.
-    for uid in sorted({series for _, series, _ in results}):
+    for uid in sorted({series_uid for _, series_uid, _ in results}):
         series = Dataset()
         series.SeriesInstanceUID = uid
         series.ReferencedSOPSequence = []
         for kind, series_uid, sop_uid in results:
-            if series_uid != uid:
+            if series_uid != uid:  # the object belongs to another series, which has its own item
                 continue
             instance = Dataset()
             instance.ReferencedSOPClassUID = SERIES[kind].sop_class

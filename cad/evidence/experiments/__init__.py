@@ -174,12 +174,10 @@ def run_experiment(name: str, options: Options) -> Path:
     """
     if name not in EXPERIMENTS:
         close_names = difflib.get_close_matches(name, EXPERIMENTS, n=1)
-        raise CadError(
-            f"unknown experiment {name!r}",
-            hint=f"did you mean {close_names[0]!r}?"
-            if close_names
-            else f"known: {', '.join(EXPERIMENTS)}",
-        )
+        hint = f"known: {', '.join(EXPERIMENTS)}"
+        if close_names:
+            hint = f"did you mean {close_names[0]!r}?"
+        raise CadError(f"unknown experiment {name!r}", hint=hint)
     if (options.first_seed or options.shuffled) and name not in CONTROLLED:
         raise CadError(
             f"{name} has one table of real people: it is not drawn anew and its labels stay",
@@ -226,10 +224,10 @@ def _require_draw(options: Options) -> None:
     if not any(options.out.glob("*.md")) and not (options.out / DRAW_FILE).is_file():
         write_json(options.out / DRAW_FILE, asdict(options.draw))
         return
-    had = draw_of(options.out)
-    if had != options.draw:
+    draw_in_folder = draw_of(options.out)
+    if draw_in_folder != options.draw:
         raise CadError(
-            f"the folder holds results of another draw: {_in_words(had)}, not "
+            f"the folder holds results of another draw: {_in_words(draw_in_folder)}, not "
             f"{_in_words(options.draw)}",
             file=options.out,
             hint="name another folder with -o",

@@ -6,7 +6,7 @@ beats are the positive class.
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,9 +31,9 @@ from cad.learning.learners.reject import asymmetric_rule
 _WORDS = table_beside(__file__)
 FEATURES = tuple(_WORDS["features"])
 RECORDS = ("106", "116", "119", "200")
-_HALF_WINDOW_S = 0.12
-_DEFLECTION_S = 0.08
-_HISTORY = 8
+_HALF_WINDOW_S = 0.12  # seconds of signal on either side of a beat
+_DEFLECTION_S = 0.08  # seconds on either side in which the largest deflection is looked for
+_HISTORY = 8  # number of earlier intervals between beats whose mean is a feature's reference
 
 
 @door("own", "published data")
@@ -104,26 +104,41 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
     >>> features.shape, int(positions[0]), int(positions[-1])
     ((20, 7), 9, 28)
     """
-    half = round(_HALF_WINDOW_S * fs)
-    inner = slice(half - round(_DEFLECTION_S * fs), half + round(_DEFLECTION_S * fs) + 1)
-    rr = np.diff(beats) / fs
+    # Beats with enough neighbours, and with a whole window of signal around them.
+    half_window = round(_HALF_WINDOW_S * fs)
     complete = np.arange(_HISTORY + 1, len(beats) - 1)
-    complete = complete[(beats[complete] >= half) & (beats[complete] + half < len(signal))]
-    windows = signal[beats[complete, None] + np.arange(-half, half + 1)]
+    begins_inside = beats[complete] >= half_window
+    ends_inside = beats[complete] + half_window < len(signal)
+    complete = complete[begins_inside & ends_inside]
+
+    # Times between beats (RR intervals), s: rr[k - 1] lies before beat k, and rr[k] after it.
+    rr = np.diff(beats) / fs
+    rr_before = rr[complete - 1]
+    rr_after = rr[complete]
+    # The mean of the eight intervals that precede the one before the beat.
+    mean_of_eight = np.array([rr[k - 1 - _HISTORY : k - 1].mean() for k in complete])
+
+    # The signal around each beat, less its median: a row for each beat.
+    windows = signal[beats[complete, None] + np.arange(-half_window, half_window + 1)]
     windows = windows - np.median(windows, axis=1, keepdims=True)
-    history = np.array([rr[k - 1 - _HISTORY : k - 1].mean() for k in complete])
-    central = windows[:, inner]
-    largest = central[np.arange(len(complete)), np.abs(central).argmax(axis=1)]
+    half_deflection = round(_DEFLECTION_S * fs)
+    central = windows[:, half_window - half_deflection : half_window + half_deflection + 1]
+    largest_deflection = central[np.arange(len(complete)), np.abs(central).argmax(axis=1)]
+
+    # The width of a beat: from the first to the last sample at which the signal is steep.
     slope = np.abs(np.gradient(windows, axis=1))
     steep = slope >= 0.5 * slope.max(axis=1, keepdims=True)
+    n_samples = steep.shape[1]
+    first_steep = steep.argmax(axis=1)
+    end_of_steep = n_samples - steep[:, ::-1].argmax(axis=1)
     rows = np.column_stack(
         [
-            rr[complete - 1],
-            rr[complete],
-            rr[complete - 1] / history,
-            largest,
+            rr_before,
+            rr_after,
+            rr_before / mean_of_eight,
+            largest_deflection,
             np.ptp(windows, axis=1),
-            (steep.shape[1] - steep[:, ::-1].argmax(axis=1) - steep.argmax(axis=1)) / fs,
+            (end_of_steep - first_steep) / fs,
             _correlation(windows, np.median(windows, axis=0)),
         ]
     )
@@ -131,10 +146,12 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
 
 
 def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
-    a = windows - windows.mean(axis=1, keepdims=True)
-    b = template - template.mean()
-    norm = np.linalg.norm(a, axis=1) * np.linalg.norm(b)
-    return np.asarray(np.divide(a @ b, norm, out=np.zeros(len(a)), where=norm > 0))
+    """Return the correlation of each window with a template; 0 for a window without any change."""
+    centred = windows - windows.mean(axis=1, keepdims=True)
+    centred_template = template - template.mean()
+    norm = np.linalg.norm(centred, axis=1) * np.linalg.norm(centred_template)
+    correlation = np.zeros(len(centred))
+    return np.asarray(np.divide(centred @ centred_template, norm, out=correlation, where=norm > 0))
 
 
 SEEDS = 20
@@ -211,15 +228,15 @@ def synthetic(options: Options) -> Result:
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 1.0)
     n = 4000
     problem = RejectProblem(
-        "synthetic data",
-        data.draw(n, rng),
-        (np.arange(n) % 2).astype(float),
-        400,
-        2000,
-        0.5,
-        (-0.58, -0.15),
-        (0, 1),
-        ("x1", "x2"),
+        name="synthetic data",
+        X=data.draw(n, rng),
+        y=(np.arange(n) % 2).astype(float),  # the two classes take turns
+        n_train=400,
+        n_test=2000,
+        gamma=0.5,
+        published=(-0.58, -0.15),
+        shown=(0, 1),
+        axes=("x1", "x2"),
     )
     result = _measure_problem(
         problem, options, "There are two Gaussian classes, with means ∓1 and standard deviation 1"
@@ -246,15 +263,15 @@ def ecg(options: Options) -> Result:
     """
     X, pvc = read_beats(options.folder("the ECG records"))
     problem = RejectProblem(
-        "ECG data",
-        X,
-        pvc.astype(float),
-        2000,
-        4000,
-        1 / X.shape[1],
-        (-0.84, -0.23),
-        (2, 6),
-        ("RR before / mean of eight", "correlation with the median beat"),
+        name="ECG data",
+        X=X,
+        y=pvc.astype(float),
+        n_train=2000,
+        n_test=4000,
+        gamma=1 / X.shape[1],
+        published=(-0.84, -0.23),
+        shown=(2, 6),
+        axes=("RR before / mean of eight", "correlation with the median beat"),
     )
     return _measure_problem(
         problem,
@@ -288,20 +305,20 @@ def covertype(options: Options) -> Result:
         raise CadError("no such table", file=path)
     table = pd.read_csv(path)
     X = table.drop(columns="class")
-    y = (table["class"] == 4).to_numpy(float)
+    y = (table["class"] == 4).to_numpy(float)  # 4 is the number of cottonwood in Covertype
     # A column for a soil type on which neither of the two kinds of trees grows is constant. Such
     # columns tell nothing about the class and are left out.
     X = X.loc[:, X.nunique() > 1]
     problem = RejectProblem(
-        "forest data",
-        X.to_numpy(float),
-        y,
-        1000,
-        4000,
-        1 / X.shape[1],
-        (-0.42, -0.22),
-        (0, 3),
-        (str(X.columns[0]), str(X.columns[3])),
+        name="forest data",
+        X=X.to_numpy(float),
+        y=y,
+        n_train=1000,
+        n_test=4000,
+        gamma=1 / X.shape[1],
+        published=(-0.42, -0.22),
+        shown=(0, 3),
+        axes=(str(X.columns[0]), str(X.columns[3])),
     )
     return _measure_problem(
         problem,
@@ -314,6 +331,10 @@ def covertype(options: Options) -> Result:
 def _measure_problem(
     problem: RejectProblem, options: Options, data: str, page: str = "page"
 ) -> Result:
+    """Return the tables and figures of one data set.
+
+    ``data`` describes it in a sentence, and ``page`` names the template of the text.
+    """
     if options.shuffled:
         # Labels are shuffled before rows are drawn for training and testing. So the test rows, too,
         # get labels of other rows.
@@ -326,20 +347,26 @@ def _measure_problem(
     for records_of_seed in Parallel(n_jobs=options.jobs)(work):
         records += records_of_seed
     rows = pd.DataFrame(records)
-    symmetric = rows[rows["theta"] == 1.0]
-    curve = symmetric.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
-    costly = rows[rows["theta"] == THETA]
-    costly = costly.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
+
+    # Medians over seeds, where both errors cost the same, and where a missed positive costs more.
+    medians = {}
+    for theta in (1.0, THETA):
+        by_rule = rows[rows["theta"] == theta].groupby(["rule", "r"], sort=False)
+        medians[theta] = by_rule.median(numeric_only=True).reset_index()
+    equal_costs = medians[1.0]
+    unequal_costs = medians[THETA]
     return Result.of_words(
         _WORDS[page],
         {
             "Error-reject ratio for r in [.4, .5]": _error_reject_ratios(rows, problem),
-            "Reject and error rate against r, θ = 1": _printed_columns(curve),
-            f"θ = {THETA}: cost, sensitivity, positive predictivity": _printed_columns(costly),
+            "Reject and error rate against r, θ = 1": _printed_columns(equal_costs),
+            f"θ = {THETA}: cost, sensitivity, positive predictivity": _printed_columns(
+                unequal_costs
+            ),
             "No rejection against the cost-optimal r": _optimum(rows),
         },
         {
-            "Rates, trade-off, ratio and cost": _figure(curve, costly),
+            "Rates, trade-off, ratio and cost": _figure(equal_costs, unequal_costs),
             f"Reject regions for θ = 1 and θ = {THETA}, r = .3": _decision_regions(problem, C),
         },
         data=data,
@@ -363,7 +390,7 @@ def choose_cost(problem: RejectProblem, seed: int) -> float:
 
     Parameters
     ----------
-    problem : DataSet
+    problem : RejectProblem
         The data set; its test rows of this seed are not used.
     seed : int
         Seed of the draw.
@@ -394,6 +421,7 @@ def choose_cost(problem: RejectProblem, seed: int) -> float:
 
 
 def _one_seed(problem: RejectProblem, C: float, seed: int) -> list[dict[str, object]]:
+    """Return a row of rates for each rule to reject and each pair of costs, on one draw of rows."""
     order = np.random.default_rng(seed).permutation(len(problem.y))
     train = order[: problem.n_train]
     test = order[problem.n_train : problem.n_train + problem.n_test]
@@ -406,7 +434,7 @@ def _one_seed(problem: RejectProblem, C: float, seed: int) -> list[dict[str, obj
     for theta in (1.0, THETA):
         # Without rejecting, Bayes' rule calls a row positive if its probability P of the positive
         # class is above 1 / (1 + theta). In log-odds this threshold is log(1 / theta).
-        no_rejection = np.log(1.0 / theta)
+        threshold = np.log(1.0 / theta)
         for r in REJECT_COSTS:
             costs = DecisionSettings(
                 false_positive=1.0, false_negative=theta, refer_negative=r, refer_positive=r
@@ -415,18 +443,18 @@ def _one_seed(problem: RejectProblem, C: float, seed: int) -> list[dict[str, obj
                 X, y
             )
             f = model.decision_function(X_test)
-            forced = (f > no_rejection).astype(int)
+            without_rejection = (f > threshold).astype(int)
             rules = [("cost-based", r, model.predict(X_test))]
             # The rule without rejection does not depend on the cost r of rejecting. It is therefore
-            # added only once for each theta.
+            # added only once for each theta. Its r is .5, at which nothing is rejected.
             if r == REJECT_COSTS[-1]:
-                rules.append(("no rejection", 0.5, forced))
-            if theta == 1.0:
-                half = symmetric_half_width(r)
-                rules.append(("symmetric", r, decide(f, -half, half)))
-            for rule, cost_of_referring, decision in rules:
-                row = {"rule": rule, "theta": theta, "r": cost_of_referring, "seed": seed}
-                rows.append(row | _rates(y_test, decision, forced, costs))
+                rules.append(("no rejection", 0.5, without_rejection))
+            if theta == 1.0:  # the symmetric rule exists only where both errors cost the same
+                half_width = symmetric_half_width(r)
+                rules.append(("symmetric", r, decide(f, -half_width, half_width)))
+            for rule, cost_of_rejecting, decision in rules:
+                row = {"rule": rule, "theta": theta, "r": cost_of_rejecting, "seed": seed}
+                rows.append(row | _rates(y_test, decision, without_rejection, costs))
     return rows
 
 
@@ -452,13 +480,21 @@ def symmetric_half_width(r: float) -> float:
 
 
 def _rates(
-    truth: np.ndarray, decision: np.ndarray, forced: np.ndarray, costs: DecisionSettings
+    truth: np.ndarray,
+    decision: np.ndarray,
+    without_rejection: np.ndarray,
+    costs: DecisionSettings,
 ) -> dict[str, object]:
+    """Return the rates, cost and accuracy of decisions: 1 positive, 0 negative, -1 rejected.
+
+    ``without_rejection`` has the decisions that would have been made if nothing were rejected.
+    """
     point = reject_point(truth, decision, costs)
+    spared = (decision == -1) & (without_rejection != truth)
     return {
         "reject rate": point.reject_rate,
         "error rate": point.error_rate,
-        "spared errors": float(((decision == -1) & (forced != truth)).mean()),
+        "spared errors": float(spared.mean()),
         "cost": point.cost,
         "sensitivity": point.sensitivity,
         "positive predictivity": point.ppv,
@@ -470,21 +506,25 @@ def _decision_regions(problem: RejectProblem, C: float) -> Figure:
 
     The model is fitted to the training rows of seed 0.
     """
-    train = np.random.default_rng(0).permutation(len(problem.y))[: min(problem.n_train, 400)]
+    n_train = min(problem.n_train, 400)  # enough for a figure of two features
+    train = np.random.default_rng(0).permutation(len(problem.y))[:n_train]
     X = StandardScaler().fit_transform(problem.X[train][:, list(problem.shown)])
+    # A few extreme rows lie outside the picture, which would else show little of the others.
     low = np.percentile(X, 1, axis=0) - 0.5
     high = np.percentile(X, 99, axis=0) + 0.5
-    x = np.linspace(low[0], high[0], 120)
-    y = np.linspace(low[1], high[1], 120)
-    grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    n_grid = 120  # points of the grid along each axis
+    grid_x = np.linspace(low[0], high[0], n_grid)
+    grid_y = np.linspace(low[1], high[1], n_grid)
+    grid = np.stack(np.meshgrid(grid_x, grid_y), axis=-1).reshape(-1, 2)
     figure = Figure(figsize=(10, 4))
     for axes, theta in zip(figure.subplots(1, 2), (1.0, THETA), strict=True):
         model = RejectSVC(C=C, kernel="rbf", gamma=0.5, costs=(1.0, theta, 0.3, 0.3))
         model.fit(X, problem.y[train])
-        f = model.decision_function(grid).reshape(120, 120)
+        f = model.decision_function(grid).reshape(n_grid, n_grid)
         lower, upper = model.thresholds_
-        axes.contourf(x, y, f, [lower, upper], colors=["0.85"])
-        axes.contour(x, y, f, [lower, 0.0, upper], colors="k", linestyles=["--", "-", "--"])
+        axes.contourf(grid_x, grid_y, f, [lower, upper], colors=["0.85"])
+        levels = [lower, 0.0, upper]
+        axes.contour(grid_x, grid_y, f, levels, colors="k", linestyles=["--", "-", "--"])
         axes.scatter(*X.T, c=np.where(problem.y[train] == 1, "#D55E00", "#0072B2"), s=8)
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
         axes.set_title(f"θ = {theta:g}: rejects {lower:.2f} < f < {upper:.2f}")
@@ -506,40 +546,48 @@ def _error_reject_ratios(rows: pd.DataFrame, problem: RejectProblem) -> pd.DataF
     values of the cost r of rejecting. Rates are averaged over seeds before dividing. With a single
     seed few rows are rejected, so that its ratio would be only noise.
     """
-    out = []
+    ratios = []
+    low_cost, high_cost = RATIO_ENDS
     for rule, published in zip(_RULES, problem.published, strict=True):
         of_rule = rows[(rows["rule"] == rule) & (rows["theta"] == 1.0)]
+
+        # From rates: the change between the two costs of rejecting.
         mean = of_rule.groupby("r")[["reject rate", "error rate"]].mean()
-        change = mean.loc[RATIO_ENDS[0]] - mean.loc[RATIO_ENDS[1]]
-        high = of_rule[of_rule["r"].between(*RATIO_ENDS)].groupby("seed").mean(numeric_only=True)
-        share = -high["spared errors"] / high["reject rate"]
-        out.append(
+        change = mean.loc[low_cost] - mean.loc[high_cost]
+        slope = np.nan  # not defined if the reject rate does not change
+        if abs(change["reject rate"]) > _NO_CHANGE:
+            slope = change["error rate"] / change["reject rate"]
+
+        # By counts: for each seed, and over all seeds.
+        between = of_rule[of_rule["r"].between(low_cost, high_cost)]
+        by_seed = between.groupby("seed").mean(numeric_only=True)
+        share = -by_seed["spared errors"] / by_seed["reject rate"]
+        share_over_seeds = -by_seed["spared errors"].sum() / by_seed["reject rate"].sum()
+        ratios.append(
             {
                 "rule": rule,
-                "rejects that were errors": -high["spared errors"].sum()
-                / high["reject rate"].sum(),
+                "rejects that were errors": share_over_seeds,
                 "quartiles over seeds": f"{share.quantile(0.25):.2f} to {share.quantile(0.75):.2f}",
-                "ΔE/ΔR, r = .4 to .5": change["error rate"] / change["reject rate"]
-                if abs(change["reject rate"]) > _NO_CHANGE
-                else np.nan,
+                "ΔE/ΔR, r = .4 to .5": slope,
                 "published": published,
             }
         )
-    return pd.DataFrame(out)
+    return pd.DataFrame(ratios)
 
 
 def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return two rows: without rejection, and with the cost r of rejecting of lowest mean cost."""
     compared = rows[(rows["theta"] == THETA) & rows["rule"].isin(["cost-based", "no rejection"])]
     table = compared.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
-    based = table[table["rule"] == "cost-based"]
+    cost_based = table[table["rule"] == "cost-based"]
     # Mean costs at different r cannot be compared, because r is the price of rejecting a row. As in
     # the paper, the smallest cost of a rule over all r is shown all the same.
-    best = based.loc[[based["cost"].idxmin()]]
+    best = cost_based.loc[[cost_based["cost"].idxmin()]]
     both = pd.concat([table[table["rule"] == "no rejection"], best], ignore_index=True)
-    edge = both["r"].isin([min(REJECT_COSTS), max(REJECT_COSTS)])
     # If the cost is smallest at the least or the greatest tried r, it may be smaller still beyond
     # this r. The table's row then says "yes" under "edge of the grid".
-    return _printed_columns(both).assign(**{"edge of the grid": np.where(edge, "yes", "")})
+    at_edge = both["r"].isin([min(REJECT_COSTS), max(REJECT_COSTS)])
+    return _printed_columns(both).assign(**{"edge of the grid": np.where(at_edge, "yes", "")})
 
 
 def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]) -> np.ndarray:
@@ -569,10 +617,11 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
     >>> float(loss[0]), bool(loss[0] < loss[1] < loss[2])
     (0.0, True)
     """
+    # The rule has two hinges for the positive class (0) and two for the negative class (1).
     rule = asymmetric_rule(costs)
-    side, sign = (0, 1.0) if y else (1, -1.0)
+    class_index, sign = (0, 1.0) if y else (1, -1.0)
     loss = np.zeros(len(f))
-    for margin, cost in zip(rule.margins[side], rule.costs[side], strict=True):
+    for margin, cost in zip(rule.margins[class_index], rule.costs[class_index], strict=True):
         loss += cost * np.maximum(0.0, margin - sign * f)
     return loss
 
@@ -595,27 +644,33 @@ def _draw_losses() -> Figure:
     return figure
 
 
-def _figure(curve: pd.DataFrame, costly: pd.DataFrame) -> Figure:
+def _figure(equal_costs: pd.DataFrame, unequal_costs: pd.DataFrame) -> Figure:
+    """Draw rates and ratios of both rules (both errors cost the same), and cost and accuracy of the
+    cost-based rule where a missed positive costs more than a false alarm.
+    """
     figure = Figure(figsize=(11, 7))
-    rate, trade, ratio, cost = figure.subplots(2, 2).ravel()
+    rate_axes, trade_axes, ratio_axes, cost_axes = figure.subplots(2, 2).ravel()
     for rule, colour in zip(_RULES, ("k", "#D55E00"), strict=True):
-        of_rule = curve[curve["rule"] == rule]
-        rate.plot(of_rule["r"], of_rule["reject rate"], "o-", ms=3, color=colour, label=rule)
-        trade.plot(of_rule["reject rate"], of_rule["error rate"], "o-", ms=3, color=colour)
-        some = of_rule[of_rule["reject rate"] > _NO_CHANGE]
-        share = -some["spared errors"] / some["reject rate"]
-        ratio.plot(some["r"], share, "o-", ms=3, color=colour)
-    rate.set(xlabel="reject cost r", ylabel="reject rate")
-    rate.legend()
-    trade.set(xlabel="reject rate", ylabel="error rate")
-    ratio.set(xlabel="reject cost r", ylabel="- rejects that were errors")
-    of_rule = costly[costly["rule"] == "cost-based"]
-    cost.plot(of_rule["reject rate"], of_rule["sensitivity"], "k", label="sensitivity")
-    cost.plot(of_rule["reject rate"], of_rule["positive predictivity"], "r", label="predictivity")
-    cost.set(xlabel=f"reject rate, θ = {THETA}", ylabel="sensitivity, predictivity")
-    cost.legend(loc="center right")
-    right = cost.twinx()
-    right.plot(of_rule["reject rate"], of_rule["cost"], "b:")
-    right.set_ylabel("cost (dotted)")
+        line: dict[str, Any] = {"ms": 3, "color": colour}
+        of_rule = equal_costs[equal_costs["rule"] == rule]
+        rate_axes.plot(of_rule["r"], of_rule["reject rate"], "o-", label=rule, **line)
+        trade_axes.plot(of_rule["reject rate"], of_rule["error rate"], "o-", **line)
+        rejecting = of_rule[of_rule["reject rate"] > _NO_CHANGE]
+        share = -rejecting["spared errors"] / rejecting["reject rate"]
+        ratio_axes.plot(rejecting["r"], share, "o-", **line)
+    rate_axes.set(xlabel="reject cost r", ylabel="reject rate")
+    rate_axes.legend()
+    trade_axes.set(xlabel="reject rate", ylabel="error rate")
+    ratio_axes.set(xlabel="reject cost r", ylabel="- rejects that were errors")
+
+    cost_based = unequal_costs[unequal_costs["rule"] == "cost-based"]
+    reject_rate = cost_based["reject rate"]
+    cost_axes.plot(reject_rate, cost_based["sensitivity"], "k", label="sensitivity")
+    cost_axes.plot(reject_rate, cost_based["positive predictivity"], "r", label="predictivity")
+    cost_axes.set(xlabel=f"reject rate, θ = {THETA}", ylabel="sensitivity, predictivity")
+    cost_axes.legend(loc="center right")
+    axes_at_right = cost_axes.twinx()
+    axes_at_right.plot(reject_rate, cost_based["cost"], "b:")
+    axes_at_right.set_ylabel("cost (dotted)")
     figure.tight_layout()
     return figure

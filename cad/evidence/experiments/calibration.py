@@ -40,6 +40,7 @@ def calibration_figure(curves: Mapping[str, pd.DataFrame], of: str) -> Figure:
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color="#777777", linewidth=1, linestyle="--", label="calibrated")
     for number, (name, groups) in enumerate(curves.items()):
+        # Lengths of the bars. Rounding could make one negative, which matplotlib refuses.
         below = (groups["observed"] - groups["lower"]).clip(lower=0)
         above = (groups["upper"] - groups["observed"]).clip(lower=0)
         axes.errorbar(

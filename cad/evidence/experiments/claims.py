@@ -119,27 +119,30 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
             # patients whose data nobody else has.
             weighed.append(row)
             continue
-        draws = drawn = shuffled = by_noise = 0
+        n_draws = 0
+        n_shuffled = 0
+        n_draws_fulfilling = 0
+        n_shuffled_fulfilling = 0
         if claim["claim"] in by_claim.index:
             rate = by_claim.loc[claim["claim"]]
             # Runs with other draws or shuffled labels are counted if they reach this level. For the
             # verdict "order only" it is enough that the method comes first, even if its lead may be
             # chance.
             level = "first" if claim["holds"] == "order only" else "yes"
-            draws = int(rate["draws"])
-            drawn = int(rate[f"draws {level}"])
-            shuffled = int(rate["shuffled"])
-            by_noise = int(rate[f"shuffled {level}"])
-        if draws:
-            row["other draws"] = f"{drawn} of {draws}"
-        if shuffled:
-            row["shuffled"] = f"{by_noise} of {shuffled}"
+            n_draws = int(rate["draws"])
+            n_draws_fulfilling = int(rate[f"draws {level}"])
+            n_shuffled = int(rate["shuffled"])
+            n_shuffled_fulfilling = int(rate[f"shuffled {level}"])
+        if n_draws:
+            row["other draws"] = f"{n_draws_fulfilling} of {n_draws}"
+        if n_shuffled:
+            row["shuffled"] = f"{n_shuffled_fulfilling} of {n_shuffled}"
         if claim["holds"] in HOLDS:
-            if not draws or not shuffled:
+            if not n_draws or not n_shuffled:
                 row["holds"] = UNCONTROLLED
-            elif by_noise > MOST_NOISE * shuffled:
+            elif n_shuffled_fulfilling > MOST_NOISE * n_shuffled:
                 row["holds"] = BY_NOISE
-            elif drawn < LEAST_DRAWS * draws:
+            elif n_draws_fulfilling < LEAST_DRAWS * n_draws:
                 row["holds"] = BY_LUCK
         weighed.append(row)
     return weighed
@@ -167,7 +170,7 @@ def count_fulfilled(draws: list[Path], shuffled: list[Path]) -> pd.DataFrame:
     for kind, folders in (("draws", draws), ("shuffled", shuffled)):
         for folder in folders:
             for row in claims(folder):
-                if not row["holds"]:
+                if not row["holds"]:  # the folder has no results of this experiment
                     continue
                 count = counts.setdefault(row["claim"], dict.fromkeys(_COUNTED, 0))
                 count[kind] += 1
@@ -178,6 +181,10 @@ def count_fulfilled(draws: list[Path], shuffled: list[Path]) -> pd.DataFrame:
 
 
 def _claim(what: str, published: str, measured: str, holds: bool | str | None) -> Claim:
+    """Return one row of the comparison.
+
+    ``holds`` is the verdict in words, or whether the claim holds, or None if it was not run.
+    """
     if holds is None:
         verdict = ""
     elif isinstance(holds, str):
@@ -192,7 +199,8 @@ def as_good(difference: str) -> bool:
 
     It is as good if the lower end of the interval is at least minus :data:`MARGIN`.
     """
-    lower = float(difference.split("[")[1].split(",")[0])
+    interval = difference.split("[")[1]
+    lower = float(interval.split(",")[0])
     return lower >= -MARGIN
 
 
@@ -217,12 +225,14 @@ def _table1_verdicts(results: Path) -> list[Claim]:
     """
     rows = _read_result(results, "niaf2014-table1-1")
     ratios = _read_result(results, "niaf2014-table1-2")
-    out = []
+    verdicts = []
     for reading in ("standard deviation .3", "variance .3"):
         for method, scale in SCALES.items():
             by_method = rows[rows["reading"] == reading].set_index("method")
-            against = (ratios["reading"] == reading) & (ratios["against"] == method)
-            least_ratios = ratios[against].min(numeric_only=True)
+            # A ratio says how many times larger another method's error is. The claim must hold
+            # against all other methods, so the smallest ratio counts.
+            of_method = (ratios["reading"] == reading) & (ratios["against"] == method)
+            least_ratios = ratios[of_method].min(numeric_only=True)
             err_ratio = least_ratios["Err / Err of the P-SVM"]
             kl_ratio = least_ratios["KL / KL of the P-SVM"]
             one_sided_ratio = least_ratios["KL one-sided / KL one-sided of the P-SVM"]
@@ -230,7 +240,7 @@ def _table1_verdicts(results: Path) -> list[Claim]:
             svm = by_method.loc["SVM"]
             one_sided = by_method["KL one-sided"]
             claim_name = f"[N14] Table I, {reading}, {scale} scale"
-            out += [
+            verdicts += [
                 _claim(
                     f"{claim_name}: AUC and Acc",
                     "1, 1 (SVM and F-SVM 1, .99)",
@@ -257,7 +267,7 @@ def _table1_verdicts(results: Path) -> list[Claim]:
                     bool(kl_ratio >= 27),
                 ),
             ]
-    return out
+    return verdicts
 
 
 _PUBLISHED_2 = {
@@ -277,7 +287,7 @@ def _table2_verdicts(results: Path) -> list[Claim]:
     """
     rows = _read_result(results, "niaf2014-table2-1")
     tests = _read_result(results, "niaf2014-table2-2")
-    out = []
+    verdicts = []
     for eta in (0.01, 0.1, 0.15):
         by_method = rows[(rows["means"] == "diagonal") & (rows["eta"] == eta)].set_index("method")
         for method, scale in SCALES.items():
@@ -288,22 +298,24 @@ def _table2_verdicts(results: Path) -> list[Claim]:
                 psvm = float(by_method.at[method, measure])
                 svm = float(by_method.at["SVM", measure])
                 fuzzy = float(by_method.at["F-SVM", measure])
+                # With this sign the better method has the larger value, for every measure.
                 sign = -1 if measure in ("KL one-sided", "Err") else 1
-                first = sign * psvm >= max(sign * svm, sign * fuzzy)
+                is_first = sign * psvm >= max(sign * svm, sign * fuzzy)
+                # The P-SVM must lead both other methods, so the larger p-value counts.
                 p = tests.loc[compared, f"p ({measure})"].max()
                 measured = f"{psvm:.3g} / {svm:.3g} / {fuzzy:.3g}; p {p:.1e}"
-                out.append(
+                verdicts.append(
                     _claim(
                         f"{claim_name}: {measure}",
                         "{:g} / {:g} / {:g}".format(*published),
                         measured + _reached(psvm, published[0], sign),
-                        bool(first and p < BEYOND_CHANCE),
+                        bool(is_first and p < BEYOND_CHANCE),
                     )
                 )
-            out.append(
+            verdicts.append(
                 _baselines(by_method, method, f"{claim_name}: KL beside soft-label baselines")
             )
-    return out
+    return verdicts
 
 
 def _baselines(by_method: pd.DataFrame, method: str, what: str) -> Claim:
@@ -326,6 +338,7 @@ def _named_values(values: pd.Series, digits: str) -> str:
 
 
 def _level_text(level: object) -> str:
+    """Return a level, such as an amplitude of noise, as text without a needless ``.0``."""
     return str(level).removesuffix(".0")
 
 
@@ -338,18 +351,24 @@ def _reached(value: float, published: float, sign: int) -> str:
 
 
 def _outlier_verdicts(results: Path) -> list[Claim]:
+    """Return the verdict on [N14] Fig. 3: does one uncertain point pull the frontier to itself?
+
+    With the label p = .51 the frontier must lie less than half as far from 0 as with the label +1,
+    and the point must have about this probability.
+    """
     rows = _read_result(results, "niaf2014-outlier-1").set_index("outlier's label")
     frontier = rows["frontier at the point's y"]
     p = rows["P of the outlier"]
     hard = "label +1"
     soft = "label p = .51"
+    frontier_is_nearer = abs(frontier[soft]) < abs(frontier[hard]) / 2
     return [
         _claim(
             "[N14] Fig. 3 (and 1): one uncertain point, Bayes' frontier at 0",
             "labelled +1 it deviates the frontier largely; labelled .51 it lies on it",
             f"frontier beside the point at {frontier[hard]:.3g} and {frontier[soft]:.3g}; its "
             f"probability {p[hard]:.2f} and {p[soft]:.2f}, η = .1",
-            bool(abs(frontier[soft]) < abs(frontier[hard]) / 2 and abs(p[soft] - 0.51) <= 0.1),
+            bool(frontier_is_nearer and abs(p[soft] - 0.51) <= 0.1),
         )
     ]
 
@@ -360,7 +379,7 @@ def _order_verdicts(results: Path) -> list[Claim]:
 
 def _orders(results: Path) -> list[Claim]:
     """Return the verdicts on the order of the three methods, by figure and scale."""
-    out = []
+    verdicts = []
     for figure, name in (
         ("Fig. 6", "niaf2014-noise"),
         ("Fig. 7", "niaf2014-proportion"),
@@ -368,60 +387,63 @@ def _orders(results: Path) -> list[Claim]:
     ):
         table = _read_result(results, f"{name}-2")
         for scale, of_scale in table.groupby("scale", sort=False):
+            # A row for each level, such as an amplitude of noise; a column for each measure; in the
+            # cells an order such as "P-SVM > SVM > F-SVM".
             order = of_scale.drop(columns="scale").set_index(of_scale.columns[0])
             if name == "niaf2014-proportion":
                 # Here the level is the share of labels that are probabilities. At level 0 all
                 # labels are certain. The three methods are then the same SVM and have no order.
                 order = order[order.index.map(_level_text) != "0"]
-            same = order.eq(_ORDER)
-            first = order.apply(lambda c: c.astype(str).str.startswith("P-SVM"))
+            as_published = order.eq(_ORDER)
+            psvm_first = order.apply(lambda cells: cells.astype(str).str.startswith("P-SVM"))
             other_orders = []
-            behind = []
+            psvm_behind = []
             for measure in order:
                 for level in order.index:
-                    place = f"{measure} at {_level_text(level)}"
-                    if not same.at[level, measure]:
-                        other_orders.append(place)
-                    if not first.at[level, measure]:
-                        behind.append(place)
-            out.append(
+                    cell = f"{measure} at {_level_text(level)}"
+                    if not as_published.at[level, measure]:
+                        other_orders.append(cell)
+                    if not psvm_first.at[level, measure]:
+                        psvm_behind.append(cell)
+            verdicts.append(
                 _claim(
                     f"[N14] {figure}, {scale} scale",
                     f"{_ORDER} at each level",
-                    f"{int(same.sum().sum())} of {same.size}; another order: "
+                    f"{int(as_published.sum().sum())} of {as_published.size}; another order: "
                     f"{', '.join(other_orders) or 'none'}; P-SVM not first: "
-                    f"{', '.join(behind) or 'none'}",
-                    bool(same.all().all()),
+                    f"{', '.join(psvm_behind) or 'none'}",
+                    bool(as_published.all().all()),
                 )
             )
-    return out
+    return verdicts
 
 
 def _effects_of_share(results: Path) -> list[Claim]:
     """Return the verdicts on what more labels that are probabilities change in the P-SVM."""
-    out = []
+    verdicts = []
     rows = _read_result(results, "niaf2014-proportion-1").set_index(["method", "share"])
     for method, scale in SCALES.items():
         by_share = rows.loc[method].sort_index()
-        without = by_share.iloc[0]
-        whole = by_share.iloc[-1]
+        at_none = by_share.iloc[0]
+        at_all = by_share.iloc[-1]
         changes = []
-        better = True
+        all_better = True
         for measure, sign in _MEASURED.items():
-            changes.append(f"{measure} {without[measure]:.3g} to {whole[measure]:.3g}")
-            better = better and sign * whole[measure] > sign * without[measure]
-        out.append(
+            changes.append(f"{measure} {at_none[measure]:.3g} to {at_all[measure]:.3g}")
+            all_better = all_better and sign * at_all[measure] > sign * at_none[measure]
+        verdicts.append(
             _claim(
                 f"[N14] Fig. 7, {scale} scale: more probabilistic labels",
                 "classification and probabilities get better (no number printed)",
                 f"from none to all: {', '.join(changes)}",
-                bool(better),
+                bool(all_better),
             )
         )
-    return out
+    return verdicts
 
 
 def _toy_verdicts(results: Path) -> list[Claim]:
+    """Return the verdicts on the example of [N13]: is the P-SVM better than the SVM?"""
     medians = _read_result(results, "niaf2013-toy-1").set_index("method")
     tests = _read_result(results, "niaf2013-toy-2")
     tests = tests[tests["against"] == "SVM"].set_index("method")
@@ -452,12 +474,13 @@ def _clinical_verdicts(results: Path) -> list[Claim]:
     """
     rows = _read_result(results, "niaf2014-clinical-1")
     published = _read_result(results, "niaf2014-clinical-4").set_index(["table", "method"])
-    out = []
+    verdicts = []
     for block in rows["settings"].dropna().unique():
         for table in ("III", "IV", "V", "VI"):
             by_method = rows[(rows["table"] == table) & (rows["settings"] == block)]
             by_method = by_method.set_index("method")
             for measure, sign in _CLINICAL.items():
+                # A cell has the value and its interval, such as "0.86 [0.80, 0.91]".
                 value = by_method[measure].str.split(" ").str[0].astype(float)
                 printed = "not printed"
                 if measure != "KL" and np.isfinite(published.at[(table, "P-SVM"), measure]):
@@ -467,15 +490,15 @@ def _clinical_verdicts(results: Path) -> list[Claim]:
                 signed = sign * value
                 psvm = signed["P-SVM"]
                 rivals = signed[["SVM", "F-SVM"]]
-                soft = signed[signed.index.isin(SOFT)]
-                ahead = value[soft.index[soft > psvm]]
+                soft_label_learners = signed[signed.index.isin(SOFT)]
+                better = soft_label_learners.index[soft_label_learners > psvm]
                 measured = _of_three_methods(value, ".3g")
                 measured += f"; p {p['SVM']:.3f}, {p['F-SVM']:.3f}"
                 if (psvm <= rivals).all():
                     measured += "; P-SVM worst"
-                if len(ahead):
-                    measured += f"; better: {_named_values(ahead, '.3g')}"
-                out.append(
+                if len(better):
+                    measured += f"; better: {_named_values(value[better], '.3g')}"
+                verdicts.append(
                     _claim(
                         f"[N14] Table {table}, {block}: {measure}",
                         printed,
@@ -483,11 +506,11 @@ def _clinical_verdicts(results: Path) -> list[Claim]:
                         _first_beyond_chance(bool((psvm >= rivals).all()), float(p.max())),
                     )
                 )
-    out += _abstract(rows, published)
+    verdicts += _abstract(rows, published)
     learned = _read_result(results, "niaf2014-clinical-2").set_index("learned from")
     for name in ("the expert's scores", "all readers' scores"):
         row = learned.loc[name]
-        out.append(
+        verdicts.append(
             _claim(
                 f"[N14] VI: learning from {name} is as good as from histology",
                 f"AUC .857 and .862 against .86; not worse by more than {MARGIN:g}",
@@ -496,7 +519,7 @@ def _clinical_verdicts(results: Path) -> list[Claim]:
                 as_good(str(row["difference from histology"])),
             )
         )
-    return out
+    return verdicts
 
 
 def _of_three_methods(values: pd.Series, digits: str) -> str:
@@ -515,41 +538,43 @@ def _abstract(rows: pd.DataFrame, published: pd.DataFrame) -> list[Claim]:
     """Return the verdicts on the table of [N13], and on the KL of [N14] with one and many
     readers.
     """
-    number = rows.set_index(["table", "settings", "method"])[list(_N13)]
-    number = number.apply(lambda column: column.str.split(" ").str[0].astype(float))
     rows = rows.set_index(["table", "settings", "method"])
-    out = []
+    # A cell has the value and its interval, such as "0.86 [0.80, 0.91]".
+    values = rows[list(_N13)].apply(lambda cells: cells.str.split(" ").str[0].astype(float))
+    verdicts = []
     for block in rows.index.unique("settings").dropna():
         for name, table in (("expert", "III"), ("histology", "IV")):
             for measure, sign in _N13.items():
-                value = number.at[(table, block, "P-SVM"), measure]
-                rival = number.at[(table, block, "SVM"), measure]
+                value = values.at[(table, block, "P-SVM"), measure]
+                rival = values.at[(table, block, "SVM"), measure]
                 paper = published[measure].loc[f"N13, {name}"]
                 p = rows.loc[(table, block, "SVM")].get(f"p ({measure})", np.nan)
                 tested = f"p {p:.3f}" if np.isfinite(p) else "not tested"
-                first = bool(sign * value > sign * rival)
-                out.append(
+                is_first = bool(sign * value > sign * rival)
+                verdicts.append(
                     _claim(
                         f"[N13] learned from the expert, tested on {name}, {block}: {measure}",
                         f"{paper['P-SVM']:g} / {paper['SVM']:g}",
                         f"{value:.3g} / {rival:.3g} ({tested})",
-                        _first_beyond_chance(first, float(p)),
+                        _first_beyond_chance(is_first, float(p)),
                     )
                 )
-        several = number.at[("V", block, "P-SVM"), "KL one-sided"]
-        single = number.at[("III", block, "P-SVM"), "KL one-sided"]
-        out.append(
+        many_readers = values.at[("V", block, "P-SVM"), "KL one-sided"]
+        one_reader = values.at[("III", block, "P-SVM"), "KL one-sided"]
+        verdicts.append(
             _claim(
                 f"[N14] VI: many readers and their spread instead of one η, {block}: KL one-sided",
                 "30.8 instead of 43",
-                f"{several:.3g} instead of {single:.3g}, each against the scores that it learned",
-                "order only" if several < single else False,
+                f"{many_readers:.3g} instead of {one_reader:.3g}, each against the scores that it "
+                "learned",
+                # The two are measured against different scores, so no test compares them.
+                "order only" if many_readers < one_reader else False,
             )
         )
-    value = number.loc[ON_TRUTH].iloc[0]
+    value = values.loc[ON_TRUTH].iloc[0]
     paper = published.loc[(ON_TRUTH, "P-SVM")]
     for measure in _N13:
-        out.append(
+        verdicts.append(
             _claim(
                 f"[N13] learned from and tested on histology: {measure}",
                 f"{paper[measure]:g}",
@@ -557,24 +582,27 @@ def _abstract(rows: pd.DataFrame, published: pd.DataFrame) -> list[Claim]:
                 ELSEWHERE,
             )
         )
-    return out
+    return verdicts
 
 
 def _wang(results: Path) -> list[Claim]:
+    """Return the verdicts on [W14] Tables 2 to 4, with and without the flaws of the paper."""
     aucs = _read_result(results, "wang2014-uci-1").set_index("protocol")
-    out = []
-    for mode, table in (("with flaws", 4), ("honest", 7)):
-        won = _read_result(results, f"wang2014-uci-{table - 1}").set_index("method")
-        p = _read_result(results, f"wang2014-uci-{table}").set_index("method").astype(str)
-        out += [
+    verdicts = []
+    # Numbers of the experiment's tables with the sets won, and with the p-values.
+    for mode, number_of_won, number_of_p in (("with flaws", 3, 4), ("honest", 6, 7)):
+        won = _read_result(results, f"wang2014-uci-{number_of_won}").set_index("method")
+        p = _read_result(results, f"wang2014-uci-{number_of_p}").set_index("method").astype(str)
+        verdicts += [
             _mean_aucs_verdict(mode, aucs.loc[mode], aucs.loc["published"]),
             _won_sets_verdict(mode, won),
             _better_rankers_verdict(mode, aucs.loc[mode], p),
         ]
-    return out
+    return verdicts
 
 
 def _mean_aucs_verdict(mode: str, aucs: pd.Series, published: pd.Series) -> Claim:
+    """Return whether the mean AUC of each ranker is within ``NOTABLE`` of the published one."""
     gap = (aucs - published).abs()
     published_text = " ".join(f"{auc:.3f}" for auc in published)
     measured = " ".join(f"{auc:.3f}" for auc in aucs)
@@ -595,13 +623,13 @@ def _won_sets_verdict(mode: str, cells: pd.DataFrame) -> Claim:
     measured = []
     holds = True
     for ranker in ("SSLROC1", "SSLROC2"):
-        results = cells.loc[ranker].drop(["SSLROC1", "SSLROC2"])
-        counts = results.str.split("-", expand=True).astype(int)
+        against_others = cells.loc[ranker].drop(["SSLROC1", "SSLROC2"])
+        counts = against_others.str.split("-", expand=True).astype(int)  # won, tied, lost
         lead = counts[0] - counts[2]
         narrowest = lead.idxmin()
         measured.append(
             f"{ranker} against {(lead > 0).sum()} of {len(lead)}, narrowest "
-            f"{results[narrowest]} ({narrowest})"
+            f"{against_others[narrowest]} ({narrowest})"
         )
         holds = holds and bool((lead > 0).all())
     return _claim(
@@ -637,9 +665,10 @@ def _better_rankers_verdict(mode: str, aucs: pd.Series, p: pd.DataFrame) -> Clai
 
 
 def _wang_roi(results: Path) -> list[Claim]:
+    """Return the verdict on [W14] Fig. 3: the order of the rankers on regions."""
     rows = _read_result(results, "wang2014-roi-1").set_index("method")
     best = str(rows["AUC"].idxmax())
-    lowest = rows.loc[["SSLROC1", "SSLROC2"], "AUC"].min()
+    lowest_of_sslroc = rows.loc[["SSLROC1", "SSLROC2"], "AUC"].min()
     best_of_others = rows.loc[["SVMlin", "SSRankBoost"], "AUC"].max()
     errors = rows["standard error"]
     return [
@@ -648,23 +677,28 @@ def _wang_roi(results: Path) -> list[Claim]:
             "RankBoost .914, SSLROC2 .909 (CT colonography)",
             f"{_named_values(rows['AUC'], '.3f')}; standard errors {errors.min():.3f} to "
             f"{errors.max():.3f}; highest: {best}",
-            bool(best == "RankBoost" and lowest > best_of_others),
+            bool(best == "RankBoost" and lowest_of_sslroc > best_of_others),
         )
     ]
 
 
 def _reject_verdicts(results: Path) -> list[Claim]:
-    out = []
-    readings = {
+    """Return the verdicts on the error-reject ratios of [A14], in two definitions.
+
+    For each data set and definition there are two claims: that the ratio of the cost-based rule is
+    the steeper one, and that both ratios are about the published ones.
+    """
+    verdicts = []
+    definitions = {
         "share of the rejected that were errors": "rejects that were errors",
         "slope from r = .4 to .5": "ΔE/ΔR, r = .4 to .5",
     }
     for name in ("synthetic", "ecg", "covertype"):
         rows = _read_result(results, f"amirou2014-{name}-1").set_index("rule")
         published = rows["published"]
-        for reading, column in readings.items():
+        for definition, column in definitions.items():
             ratio = pd.to_numeric(rows[column], errors="coerce")
-            cost = ratio["cost-based"]
+            cost_based = ratio["cost-based"]
             symmetric = ratio["symmetric"]
             # Each rule rejects a band of probabilities around 1/2. Of two nested bands, the inner
             # band always has the larger share of errors.
@@ -673,56 +707,60 @@ def _reject_verdicts(results: Path) -> list[Claim]:
                 if column == "rejects that were errors"
                 else ""
             )
-            defined = bool(np.isfinite(cost) and np.isfinite(symmetric))
-            out.append(
+            # A rule that rejects no row has no ratio.
+            defined = bool(np.isfinite(cost_based) and np.isfinite(symmetric))
+            verdicts.append(
                 _claim(
-                    f"[A14] error-reject ratio, {name}: {reading}{follows}",
+                    f"[A14] error-reject ratio, {name}: {definition}{follows}",
                     f"cost-based steeper than symmetric ({published.iloc[0]:g} / "
                     f"{published.iloc[1]:g})",
-                    f"{cost:.2f} / " + (f"{symmetric:.2f}" if defined else "not defined"),
-                    _nested(cost < symmetric, follows) if defined else "not defined",
+                    f"{cost_based:.2f} / " + (f"{symmetric:.2f}" if defined else "not defined"),
+                    _nested(cost_based < symmetric, follows) if defined else "not defined",
                 )
             )
-            gap = max(abs(cost - published.iloc[0]), abs(symmetric - published.iloc[1]))
-            out.append(
+            gap = max(abs(cost_based - published.iloc[0]), abs(symmetric - published.iloc[1]))
+            verdicts.append(
                 _claim(
-                    f"[A14] error-reject ratio, {name}: {reading} (magnitude)",
+                    f"[A14] error-reject ratio, {name}: {definition} (magnitude)",
                     f"{published.iloc[0]:g} / {published.iloc[1]:g}",
                     f"largest distance {gap:.2f}" if defined else "not defined",
                     bool(gap <= 0.05) if defined else "not defined",
                 )
             )
-    return out
+    return verdicts
 
 
 def _reject_rates(results: Path) -> list[Claim]:
-    out = []
+    """Return the verdicts on [A14] Figs 6 and 7: at which costs does which rule reject more?"""
+    verdicts = []
     for figure, name in (("6", "synthetic"), ("7", "ecg")):
         rows = _read_result(results, f"amirou2014-{name}-2").pivot(
             index="r", columns="rule", values="reject rate"
         )
-        gap = (rows["cost-based"] - rows["symmetric"]).dropna()
-        low = gap[gap.index < EQUAL_AT]
-        high = gap[gap.index > EQUAL_AT]
-        out.append(
+        difference = (rows["cost-based"] - rows["symmetric"]).dropna()
+        below = difference[difference.index < EQUAL_AT]
+        above = difference[difference.index > EQUAL_AT]
+        at_equal = difference[EQUAL_AT]
+        as_published = (below > 0).all() and abs(at_equal) <= 0.01 and (above < 0).all()
+        verdicts.append(
             _claim(
                 f"[A14] Fig. {figure}: reject rates, {name}",
                 f"cost-based more below r = {EQUAL_AT:g}, equal there, less above",
-                f"more at {int((low > 0).sum())} of {len(low)} r below, {gap[EQUAL_AT]:+.3g} "
-                f"there, less at {int((high < 0).sum())} of {len(high)} above",
+                f"more at {int((below > 0).sum())} of {len(below)} r below, {at_equal:+.3g} "
+                f"there, less at {int((above < 0).sum())} of {len(above)} above",
                 # For any scores, the values that one rule rejects lie within the band of values
                 # that the other rule rejects. Random scores therefore fulfil this claim, too, and
                 # it is no merit of the rule.
-                _nested((low > 0).all() and abs(gap[EQUAL_AT]) <= 0.01 and (high < 0).all(), "yes"),
+                _nested(as_published, follows="yes"),
             )
         )
-    return out
+    return verdicts
 
 
 def _ecg_verdicts(results: Path) -> list[Claim]:
     """Return the verdicts on the ECG data, at the cost r of rejection with the lowest mean cost."""
     rows = _read_result(results, "amirou2014-ecg-4").set_index("rule")
-    plain = rows.loc["no rejection"]
+    without_rejection = rows.loc["no rejection"]
     best = rows.loc["cost-based"]
     smallest_cost_of_rejection = _read_result(results, "amirou2014-ecg-2")["r"].min()
     at_edge = best["r"] <= smallest_cost_of_rejection
@@ -731,9 +769,12 @@ def _ecg_verdicts(results: Path) -> list[Claim]:
         _claim(
             "[A14] ECG: sensitivity",
             "≥ .98 without rejection, higher at the cost-optimal rejection (.982, > .99 at 1.8 %)",
-            f"{plain['sensitivity']:.3f}, then {best['sensitivity']:.3f} at "
+            f"{without_rejection['sensitivity']:.3f}, then {best['sensitivity']:.3f} at "
             f"{100 * best['reject rate']:.1f} % rejected, r = {best['r']:g}{edge}",
-            bool(plain["sensitivity"] >= 0.98 and best["sensitivity"] > plain["sensitivity"]),
+            bool(
+                without_rejection["sensitivity"] >= 0.98
+                and best["sensitivity"] > without_rejection["sensitivity"]
+            ),
         ),
         _claim(
             "[A14] ECG: positive predictivity at the cost-optimal rejection",
@@ -745,11 +786,11 @@ def _ecg_verdicts(results: Path) -> list[Claim]:
             "[A14] ECG: the lowest cost lies inside the grid of rejection costs",
             "at 1.8 % rejected",
             f"cost {best['cost']:.3g} at {100 * best['reject rate']:.1f} % rejected, "
-            f"{plain['cost']:.3g} without; r = {best['r']:g}{edge}",
+            f"{without_rejection['cost']:.3g} without; r = {best['r']:g}{edge}",
             # A lowest cost below the cost without rejection proves little. Random scores have it,
             # too, because rejecting is cheaper than guessing. So the lowest cost must also lie
             # inside the grid of rejection costs, and not at its lower end.
-            bool(best["cost"] < plain["cost"] and not at_edge),
+            bool(best["cost"] < without_rejection["cost"] and not at_edge),
         ),
     ]
 

@@ -42,12 +42,17 @@ def feature_sets(columns: list[str]) -> dict[str, list[str]]:
     columns : list of str
         Names as pyradiomics gives them.
     """
-    size = []
+    size_and_shape = []
     for name in columns:
+        # "general_info" has the number of voxels, which is a size.
         if "_shape_" in name or "_general_info_" in name:
-            size.append(name)
-    texture = [name for name in columns if name not in size]
-    return {"all": columns, "without size and shape": texture, "size and shape alone": size}
+            size_and_shape.append(name)
+    others = [name for name in columns if name not in size_and_shape]
+    return {
+        "all": columns,
+        "without size and shape": others,
+        "size and shape alone": size_and_shape,
+    }
 
 
 @door("own", "published data")
@@ -72,43 +77,46 @@ def men(options: Options) -> Result:
     with reading(path, "not FAE's table of features"):
         table = pd.read_csv(path, index_col=0)
         y = table["label"].to_numpy(float)
-        every = list(table.columns.drop("label"))
-    man = np.arange(len(y))
+        all_features = list(table.columns.drop("label"))
+    man = np.arange(len(y))  # every row is one man
     fold = np.empty(len(y), dtype=int)
-    deal = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
-    for number, (_, test) in enumerate(deal.split(table, y)):
+    splits = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(table, y)
+    for number, (_, test) in enumerate(splits):
         fold[test] = number
+
     rows = []
-    for title, names in feature_sets(every).items():
+    for title, names in feature_sets(all_features).items():
         X = table[names].to_numpy(float)
-        machine = AveragedProbabilisticSVC()
-        dealt = out_of_fold(machine, X, y, groups=fold, patients=man, n_jobs=options.jobs)
-        alone = out_of_fold(machine, X, y, groups=man, patients=man, n_jobs=options.jobs)
-        tried = paired.compare_with_rivals(
+        psvm = AveragedProbabilisticSVC()
+        in_folds = out_of_fold(psvm, X, y, groups=fold, patients=man, n_jobs=options.jobs)
+        alone = out_of_fold(psvm, X, y, groups=man, patients=man, n_jobs=options.jobs)
+        with_rivals = paired.compare_with_rivals(
             SHIPPED,
-            dealt.probability,
+            in_folds.probability,
             rivals(),
             X,
             y,
             fold,
             truth=y,
             patients=man,
-            centred=dealt.centred,
+            centred=in_folds.centred,
             n_jobs=options.jobs,
         )
-        beside = dict(tried.probabilities)
+        # Constant predictions and readers are no learners, and do not belong in this table.
+        probabilities = dict(with_rivals.probabilities)
         for name in (paired.CONSTANT, paired.READERS):
-            beside.pop(name, None)
-        made = paired.compare_probabilities(
-            {**beside, ALONE: alone.probability},
+            probabilities.pop(name, None)
+        comparison = paired.compare_probabilities(
+            {**probabilities, ALONE: alone.probability},
             man,
             reference=SHIPPED,
             truth=y,
-            centred={**tried.centred, ALONE: alone.centred},
+            centred={**with_rivals.centred, ALONE: alone.centred},
             n_folds=FOLDS,
         ).table
-        for learner in made["learner"].unique():
-            measures_of_learner = made[made["learner"] == learner].set_index("measure")
+        for learner in comparison["learner"].unique():
+            of_learner = comparison["learner"] == learner
+            measures_of_learner = comparison[of_learner].set_index("measure")
             brier = measures_of_learner.loc["brier"]
             rows.append(
                 {
@@ -126,11 +134,11 @@ def men(options: Options) -> Result:
     for row in rows:
         if row["learner"] == SHIPPED:
             brier_scores.append(f"{row['features']} {row['Brier']}")
-    ours = ", ".join(brier_scores)
     return Result(
         "FAE: 260 real men, measured features",
         f"The FAE table has {len(y)} men with one region each, {int(y.sum())} of them with "
-        f"significant cancer, and {len(every)} image features of T2, ADC and diffusion (DWI). "
+        f"significant cancer, and {len(all_features)} image features of T2, ADC and diffusion "
+        "(DWI). "
         f"The men are divided once into {FOLDS} stratified folds (the protocol of radMLBench, "
         "seed 0), and everything is fitted inside the folds. The intervals allow for the choice of "
         "men. What this table tells of cancer comes mostly from size. So each result is given with "
@@ -140,6 +148,6 @@ def men(options: Options) -> Result:
         {"Learners by the features that they see": pd.DataFrame(rows)},
         remarks=[
             "The P-SVM's Brier scores (lower is better; the number of features in brackets) are: "
-            f"{ours}."
+            f"{', '.join(brier_scores)}."
         ],
     )

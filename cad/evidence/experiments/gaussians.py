@@ -39,7 +39,8 @@ class Gaussians:
         -------
         ndarray, shape (n, d)
         """
-        means = np.array([self.negative, self.positive], float)[np.arange(n) % 2]
+        class_of_point = np.arange(n) % 2  # 0 and 1 take turns
+        means = np.array([self.negative, self.positive], float)[class_of_point]
         return means + self.sigma * rng.standard_normal(means.shape)
 
     def posterior(self, X: np.ndarray) -> np.ndarray:
@@ -47,10 +48,10 @@ class Gaussians:
 
         It is equation (16) of [N14].
         """
-        low = np.array(self.negative, float)
-        high = np.array(self.positive, float)
-        gap = ((X - low) ** 2).sum(axis=1) - ((X - high) ** 2).sum(axis=1)
-        return np.asarray(expit(gap / (2 * self.sigma**2)))
+        to_negative = ((X - np.array(self.negative, float)) ** 2).sum(axis=1)
+        to_positive = ((X - np.array(self.positive, float)) ** 2).sum(axis=1)
+        # The log-odds are the difference of the squared distances to the two means, over 2 sigma².
+        return np.asarray(expit((to_negative - to_positive) / (2 * self.sigma**2)))
 
 
 def noisy(p: np.ndarray, amplitude: float, rng: np.random.Generator) -> np.ndarray:

@@ -85,19 +85,19 @@ class ManModel:
             (:func:`region_columns`), ``category`` (log-odds of the readers' mean for the most
             suspicious region), ``age`` in decades, ``psa`` and ``density`` as natural logarithms.
         """
-        total = np.full(len(table), self.intercept)
+        log_odds = np.full(len(table), self.intercept)
         for name, centre, weight, absent in zip(
             self.names, self.centre, self.weight, self.absent, strict=True
         ):
-            x = column(table, name)
+            values = column(table, name)
             # An unknown value counts as the mean of training. The weight of its being unknown is
             # added.
-            total += np.where(np.isfinite(x), weight * (x - centre), absent)
+            log_odds += np.where(np.isfinite(values), weight * (values - centre), absent)
         if "highest" in self.names:
             # A man without a scored region gets no probability, because his images have not been
             # judged. To take him for a man with average regions would be wrong.
-            total[np.isnan(column(table, "highest"))] = np.nan
-        return total
+            log_odds[np.isnan(column(table, "highest"))] = np.nan
+        return log_odds
 
     def probability(self, table: pd.DataFrame) -> np.ndarray:
         """Return every man's probability of any cancer of ISUP grade 2 or more, shape (n,).
@@ -122,11 +122,12 @@ class ManModel:
         list of str
             One text per man, such as ``age, PSA``; empty where nothing is missing.
         """
-        used = [name for name in self.names if name != "rest"]
-        lacking = np.column_stack([np.isnan(column(table, name)) for name in used])
+        # A man with one region has no ``rest``, and nothing is missing for him.
+        names = [name for name in self.names if name != "rest"]
+        is_missing = np.column_stack([np.isnan(column(table, name)) for name in names])
         texts = []
-        for row in lacking:
-            missing = [WORDS[used[i]] for i in np.flatnonzero(row)]
+        for of_man in is_missing:
+            missing = [WORDS[names[number]] for number in np.flatnonzero(of_man)]
             texts.append(", ".join(missing))
         return texts
 
@@ -187,18 +188,28 @@ def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
     >>> region_columns(q, np.array(["a", "a", "a", "b"])).round(3).to_dict("list")
     {'highest': [1.386, -1.386], 'rest': [0.0, nan]}
     """
-    names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
+    names, man_of_region = np.unique(np.asarray(patients).astype(str), return_inverse=True)
+    n_men = len(names)
+    # Clipped, so that odds and log-odds are finite.
     p = np.clip(np.asarray(q, float), metrics.CLIP, 1 - metrics.CLIP)
     scored = np.isfinite(p)
-    highest = np.full(len(names), -np.inf)
-    np.maximum.at(highest, code[scored], p[scored])
-    count = np.bincount(code[scored], minlength=len(names))
-    odds = np.bincount(code[scored], weights=(p / (1 - p))[scored], minlength=len(names))
+    man = man_of_region[scored]
+
+    # For each man: his highest probability, his number of scored regions, the sum of their odds.
+    highest = np.full(n_men, -np.inf)
+    np.maximum.at(highest, man, p[scored])
+    n_scored = np.bincount(man, minlength=n_men)
+    sum_of_odds = np.bincount(man, weights=(p / (1 - p))[scored], minlength=n_men)
+
+    # Men without a scored region, or with one, give NaN or infinite numbers, which are not used.
     with np.errstate(divide="ignore", invalid="ignore"):
-        other_odds = np.log(np.maximum(odds - highest / (1 - highest), metrics.CLIP) / (count - 1))
+        odds_of_highest = highest / (1 - highest)
+        # Rounding may make the difference 0 or negative, which has no logarithm.
+        odds_of_others = np.maximum(sum_of_odds - odds_of_highest, metrics.CLIP)
+        log_odds_of_others = np.log(odds_of_others / (n_scored - 1))
         table = {
-            "highest": np.where(count > 0, logit(np.maximum(highest, metrics.CLIP)), np.nan),
-            "rest": np.where(count > 1, other_odds, np.nan),
+            "highest": np.where(n_scored > 0, logit(np.maximum(highest, metrics.CLIP)), np.nan),
+            "rest": np.where(n_scored > 1, log_odds_of_others, np.nan),
         }
     return pd.DataFrame(table, index=pd.Index(names, name="participant_id"))
 
@@ -251,45 +262,51 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
     rows = table.loc[usable]
     # A column that is known for few men is left out. Its weight would come almost only from the
     # prior, but would look as if it had been learned from the men.
-    measured = []
+    often_known = []
     for name in PRIORS:
         if np.isfinite(column(rows, name)).sum() >= 2 * FEW:
-            measured.append(name)
-    names = tuple(measured)
+            often_known.append(name)
+    names = tuple(often_known)
     if not names:
         raise CadError("nothing is known of these men", hint=f"columns are {', '.join(PRIORS)}")
+
+    # The columns of the regression: ones for the intercept, the values less their means, and who
+    # lacks a value.
     X = np.column_stack([column(rows, name) for name in names])
     centre = np.nanmean(X, axis=0)
     missing = np.isnan(X)
     # For a column that some man lacks, a further column says who lacks it (1) and who does not (0).
     # For other columns that further column would be all zeros.
-    partly = missing.any(axis=0)
+    with_gaps = missing.any(axis=0)
     design = np.column_stack(
-        [np.ones(len(y)), np.where(missing, 0.0, X - centre), missing[:, partly]]
+        [np.ones(len(y)), np.where(missing, 0.0, X - centre), missing[:, with_gaps]]
     )
-    # The intercept stands for the prevalence of cancer. Its prior is wide, because nothing is
-    # assumed about the prevalence.
-    mean = [0.0]
-    spread = [100.0]
+
+    # The prior of each weight. The intercept stands for the prevalence of cancer. Its prior is
+    # wide, because nothing is assumed about the prevalence.
+    prior_means = [0.0]
+    prior_sds = [100.0]
     for name in names:
         prior_mean, prior_sd = PRIORS[name]
-        mean.append(prior_mean)
-        spread.append(prior_sd)
-    for _ in range(partly.sum()):
-        mean.append(0.0)
-        spread.append(ABSENT_SD)
-    beta = fit_logistic(design, y, mean=np.array(mean), precision=np.array(spread) ** -2)
+        prior_means.append(prior_mean)
+        prior_sds.append(prior_sd)
+    for _ in range(with_gaps.sum()):
+        prior_means.append(0.0)
+        prior_sds.append(ABSENT_SD)
+
+    beta = fit_logistic(design, y, mean=np.array(prior_means), precision=np.array(prior_sds) ** -2)
+    end_of_weights = 1 + len(names)
     absent = np.zeros(len(names))
-    absent[partly] = beta[1 + len(names) :]
-    weight = beta[1 : 1 + len(names)]
+    absent[with_gaps] = beta[end_of_weights:]
+    weight = beta[1:end_of_weights]
     return ManModel(
-        names,
-        tuple(centre.tolist()),
-        tuple(weight.tolist()),
-        tuple(absent.tolist()),
-        float(beta[0]),
-        len(y),
-        positive,
+        names=names,
+        centre=tuple(centre.tolist()),
+        weight=tuple(weight.tolist()),
+        absent=tuple(absent.tolist()),
+        intercept=float(beta[0]),
+        men=len(y),
+        positive=positive,
     )
 
 
@@ -345,7 +362,7 @@ def out_of_fold_men(
         training_truth[block] = np.nan
         # The whole table must have at least FEW men with cancer and FEW without. The training men
         # lack the man who is left out, so that one man fewer is allowed.
-        odds = fit_men(table, training_truth, FEW - 1).log_odds(table)
-        probability[block] = expit(odds[block])
-        rank[block] = ranked(odds[block], odds[np.isfinite(training_truth)])
+        log_odds = fit_men(table, training_truth, FEW - 1).log_odds(table)
+        probability[block] = expit(log_odds[block])
+        rank[block] = ranked(log_odds[block], log_odds[np.isfinite(training_truth)])
     return probability, rank

@@ -88,16 +88,17 @@ def read_lesions(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     votes = pd.read_csv(folder / "readers.csv")
     table = pd.read_csv(folder / "features.csv", header=None)
     names = votes["lesion"].str.lower().to_numpy(str)
-    lights = []
-    for light in (1, 2):
+    # The table has no head. Column 0 is the lesion and column 2 the light; features begin at 3.
+    features = []
+    for light in (1, 2):  # white, narrow-band
         rows = table[table[2] == light]
         rows = rows.set_index(rows[0].str.lower()).iloc[:, 3:]
         missing = [name for name in names if name not in rows.index]
         if missing:
             raise CadError(f"lesion {missing[0]} has no row of light {light}", file=folder)
-        lights.append(rows.loc[names].to_numpy(float))
+        features.append(rows.loc[names].to_numpy(float))
     grades = votes[list(READERS)].to_numpy(float)
-    return np.hstack(lights), grades, votes["truth"].to_numpy(float), names
+    return np.hstack(features), grades, votes["truth"].to_numpy(float), names
 
 
 def believe(rule: str, grades: np.ndarray, truth: np.ndarray) -> Belief:
@@ -146,6 +147,8 @@ def compare_consensus_rules(options: Options) -> Result:
     """
     X, grades, truth, names = read_lesions(options.folder("the lesions"))
     scaled = _scaled_in_folds(X)
+
+    # For each rule: all learners, the shipped learner and the consensus itself.
     compared = {}
     shipped = {}
     shipped_centred = {}
@@ -158,6 +161,8 @@ def compare_consensus_rules(options: Options) -> Result:
         shipped_centred[f"labels {rule}"] = rivals.centred[SHIPPED]
         consensus[rule] = _consensus_left_out(rule, grades, truth)
         sentences.append(f"Labels {rule}: {rivals.sentence}")
+
+    # The rules beside each other: by what the shipped learner learns from them, and by themselves.
     of_shipped = compare_probabilities(
         shipped,
         names,
@@ -167,24 +172,24 @@ def compare_consensus_rules(options: Options) -> Result:
         centred=shipped_centred,
         n_folds=len(np.unique(names)),
     )
-    rules = compare_probabilities(
+    of_rules = compare_probabilities(
         consensus,
         names,
         reference="mean",
         truth=truth,
     )
-    skill, sentence, _ = reader_skill(grades, list(READERS), truth, names)
+    skill, skill_sentence, _ = reader_skill(grades, list(READERS), truth, names)
     sentences += [
         f"The shipped learner by its labels: {of_shipped.sentence}",
-        f"Consensus rules: {rules.sentence}",
-        sentence,
+        f"Consensus rules: {of_rules.sentence}",
+        skill_sentence,
     ]
-    apart = compared["mean"].table.drop(columns="note")
+    differences = compared["mean"].table.drop(columns="note")
     tables = {
         "Learners by the labels they learned from": _wide_table(compared),
-        "Learners from the readers' mean, differences to the shipped one": apart,
+        "Learners from the readers' mean, differences to the shipped one": differences,
         "The shipped learner by its labels": of_shipped.table.drop(columns="note"),
-        "Consensus rules against histology": rules.table.drop(columns="note"),
+        "Consensus rules against histology": of_rules.table.drop(columns="note"),
         "Readers": skill,
     }
     page = Result.of_words(table_beside(__file__), tables, lesions=len(X), features=X.shape[1])
@@ -197,12 +202,21 @@ def _scaled_in_folds(X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     The scaling does not depend on consensus rule or learner. Each fold is therefore scaled only
     once for all of them: with 1396 features, scaling takes longer than fitting most learners.
     """
-    front = front_steps(read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")))
-    every = np.arange(len(X))
-    scaled_rows = [clone(front).fit(np.delete(X, row, axis=0)).transform(X) for row in every]
-    # A fold leaves one row out. The number of this row is the sum of all row numbers minus the sum
-    # of the training rows' numbers.
-    return lambda train: scaled_rows[int(every.sum() - np.sum(train))]
+    scaling = front_steps(read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")))
+    row_numbers = np.arange(len(X))
+    # By the number of the row that is left out: all rows, scaled.
+    scaled_without: list[np.ndarray] = []
+    for row in row_numbers:
+        fitted = clone(scaling).fit(np.delete(X, row, axis=0))
+        scaled_without.append(fitted.transform(X))
+
+    def scaled(train: np.ndarray) -> np.ndarray:
+        # A fold leaves one row out. The number of this row is the sum of all row numbers minus the
+        # sum of the training rows' numbers.
+        left_out = int(row_numbers.sum() - np.sum(train))
+        return scaled_without[left_out]
+
+    return scaled
 
 
 def _compared_learners(
@@ -241,7 +255,8 @@ def _labels_of_training(
     Both arrays have shape (n,), with NaN for the lesions that are left out.
     """
     belief = believe(rule, grades[train], truth[train])
-    p, eta = np.full((2, len(grades)), np.nan)
+    p = np.full(len(grades), np.nan)
+    eta = np.full(len(grades), np.nan)
     p[train] = belief.p
     eta[train] = belief.eta
     return p, eta
@@ -258,9 +273,11 @@ def _wide_table(compared: dict[str, Rivals]) -> pd.DataFrame:
             labels=rule, column=rivals.table["measure"] + " to " + rivals.table["against"]
         )
         wide = named.pivot(index=["labels", "learner"], columns="column", values="value")
-        order = list(dict.fromkeys(named["learner"]))
-        wide = wide[list(dict.fromkeys(named["column"]))].loc[[(rule, name) for name in order]]
-        learner_rows = named.drop_duplicates("learner").set_index("learner").loc[order]
+        # ``pivot`` sorts by name. Rows and columns get the order of the comparison again.
+        columns_in_order = list(dict.fromkeys(named["column"]))
+        learners_in_order = list(dict.fromkeys(named["learner"]))
+        wide = wide[columns_in_order].loc[[(rule, name) for name in learners_in_order]]
+        learner_rows = named.drop_duplicates("learner").set_index("learner").loc[learners_in_order]
         wide.insert(0, "n", learner_rows["n"].to_numpy())
         tables.append(wide.reset_index().assign(note=learner_rows["note"].to_numpy()))
     return pd.concat(tables, ignore_index=True)
@@ -275,5 +292,6 @@ def _consensus_left_out(rule: str, grades: np.ndarray, truth: np.ndarray) -> np.
     p = np.zeros(len(grades))
     for row in range(len(grades)):
         train = np.delete(np.arange(len(grades)), row)
-        p[row] = PooledReaders().fit(grades[train], truth[train]).predict(grades[[row]]).p[0]
+        pooled = PooledReaders().fit(grades[train], truth[train])
+        p[row] = pooled.predict(grades[[row]]).p[0]
     return p

@@ -259,15 +259,19 @@ def paired_p(
         p of Wilcoxon's signed-rank test, p of the sign test.
     """
     wide = rows.pivot(index="seed", columns="method", values=measure)
-    gap = (wide[method] - wide[other]) * (1 if better == "higher" else -1)
-    gap = gap.fillna(-1 - gap.abs().max()).fillna(-1).to_numpy()
-    wins = int((gap > 0).sum())
-    decided = int((gap != 0).sum())
-    if decided == 0:
+    sign = 1 if better == "higher" else -1
+    advantage = (wide[method] - wide[other]) * sign  # positive where the method is better
+    # The advantage is NaN with a seed whose fit was refused. It becomes a disadvantage larger than
+    # all others. If all are NaN, there is no largest one, and -1 is taken.
+    largest_disadvantage = -1 - advantage.abs().max()
+    advantage = advantage.fillna(largest_disadvantage).fillna(-1).to_numpy()
+    n_better = int((advantage > 0).sum())
+    n_different = int((advantage != 0).sum())
+    if n_different == 0:  # the tests are not defined without a difference
         return 1.0, 1.0
     return (
-        float(wilcoxon(gap, alternative="greater").pvalue),
-        float(binomtest(wins, decided, alternative="greater").pvalue),
+        float(wilcoxon(advantage, alternative="greater").pvalue),
+        float(binomtest(n_better, n_different, alternative="greater").pvalue),
     )
 
 
@@ -323,8 +327,8 @@ def compare_methods(
         # method should find these.
         test = X_test, data.posterior(X_test)
         for method in (*METHODS, *BASELINES):
-            measures = try_method(method, X, p, eta, test)
-            rows.append({"method": method, "seed": seed, **measures})
+            measured = try_method(method, X, p, eta, test)
+            rows.append({"method": method, "seed": seed, **measured})
     return pd.DataFrame(rows)
 
 
@@ -360,19 +364,20 @@ def outlier(options: Options) -> Result:
     }
     figure = Figure(figsize=(9, 4))
     rows = []
+    n_grid = 120  # points of the grid along each axis
     for axes, (name, model) in zip(figure.subplots(1, 2), models.items(), strict=True):
         low = points.min(axis=0) - 0.3
         high = points.max(axis=0) + 0.3
-        x = np.linspace(low[0], high[0], 120)
-        side = np.linspace(low[1], high[1], 120)
-        grid = np.stack(np.meshgrid(x, side), axis=-1).reshape(-1, 2)
-        f = model.decision_function(grid).reshape(120, 120)
+        grid_x = np.linspace(low[0], high[0], n_grid)
+        grid_y = np.linspace(low[1], high[1], n_grid)
+        grid = np.stack(np.meshgrid(grid_x, grid_y), axis=-1).reshape(-1, 2)
+        f = model.decision_function(grid).reshape(n_grid, n_grid)
         styles = ["dashed", "solid", "dashed"]
-        axes.contour(x, side, f, levels=(-1, 0, 1), colors="k", linestyles=styles)
+        axes.contour(grid_x, grid_y, f, levels=(-1, 0, 1), colors="k", linestyles=styles)
         axes.scatter(*X.T, c=np.where(y == 1, "#D55E00", "#0072B2"), s=12)
         axes.scatter(*point.T, c="#CC79A7", s=60, marker="*")
         axes.set_title(name)
-        probability = positive_probability(model, points)
+        probability = positive_probability(model, points)  # the last point is the added one
         rows.append(
             {
                 "outlier's label": name,
@@ -416,10 +421,10 @@ def table1(options: Options) -> Result:
         )
         tables.append(medians(rows, ["method"]).assign(reading=reading))
     table = pd.concat([*tables, _PUBLISHED["table1"]], ignore_index=True)
-    order = ["reading", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
+    columns = ["reading", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
     return Result.of_words(
         _WORDS["table1"],
-        {"Measures": table[order], "Other methods relative to the P-SVM": _ratios(tables)},
+        {"Measures": table[columns], "Other methods relative to the P-SVM": _ratios(tables)},
         {"Estimated probabilities, seed 0, standard deviation .3": _figure4()},
         n=N_TRAIN,
         n_test=N_TEST,
@@ -454,11 +459,11 @@ def table2(options: Options) -> Result:
             for test in _tests(rows):
                 tests.append({"means": name, "eta": eta, **test})
     table = pd.concat([*tables, _PUBLISHED["table2"]], ignore_index=True)
-    order = ["means", "eta", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
+    columns = ["means", "eta", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
     return Result.of_words(
         _WORDS["table2"],
         {
-            "Measures": table[order],
+            "Measures": table[columns],
             BEATS: pd.DataFrame(tests),
             "The paper's own test on seed 0, diagonal means": _papers_test(),
         },
@@ -527,17 +532,19 @@ def _papers_test() -> pd.DataFrame:
     p = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng)
     target = TABLE2.posterior(X_test)
     truth = (target > 0.5).astype(float)
-    # Each function takes r, the numbers of the resampled points, and q, their probabilities. A
-    # larger value is better.
+    # Each function takes the numbers of the resampled points, and q, their probabilities. A larger
+    # value is better.
     measures: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-        "Acc": lambda r, q: accuracy(truth[r], q),
-        "KL": lambda r, q: -kl(target[r], q),
-        "Err": lambda r, q: -alignment_error(target[r], q),
+        "Acc": lambda drawn, q: accuracy(truth[drawn], q),
+        "KL": lambda drawn, q: -kl(target[drawn], q),
+        "Err": lambda drawn, q: -alignment_error(target[drawn], q),
     }
 
     def p_value(name: str, ours: np.ndarray, rival: np.ndarray) -> float:
-        def both_values(r: np.ndarray) -> tuple[float, float]:
-            return measures[name](r, ours[r]), measures[name](r, rival[r])
+        """Return the p-value that ``ours`` is better in a measure than ``rival``."""
+
+        def both_values(drawn: np.ndarray) -> tuple[float, float]:
+            return measures[name](drawn, ours[drawn]), measures[name](drawn, rival[drawn])
 
         return paper_sign_test(both_values, N_TEST)
 
@@ -556,6 +563,7 @@ def _papers_test() -> pd.DataFrame:
 
 
 def _ratios(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return how many times larger errors and divergences are of the SVMs than of the P-SVM."""
     ratios = []
     for table in tables:
         measures = table.set_index("method")[["Err", "KL", "KL one-sided"]]
@@ -576,6 +584,7 @@ def _ratios(tables: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _figure4() -> Figure:
+    """Draw [N14] Fig. 4: true and estimated probabilities on a line, and their differences."""
     data = Gaussians((-0.5,), (0.5,), TABLE1_READINGS["standard deviation .3"])
     X = data.draw(N_TRAIN, np.random.default_rng(0))
     p = data.posterior(X)
@@ -597,13 +606,15 @@ def _figure4() -> Figure:
 
 
 def _figure5() -> Figure:
+    """Draw [N14] Fig. 5: true and estimated probabilities in the plane, one panel for each."""
     rng = np.random.default_rng(0)
     X = TABLE2.draw(N_TRAIN, rng)
     # These test points are drawn but not used. The noise that is drawn next is then the same as in
     # Table II with seed 0.
     TABLE2.draw(N_TEST, rng)
     p = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng)
-    side = np.linspace(-3, 3, 81)
+    n_grid = 81  # points of the grid along each axis
+    side = np.linspace(-3, 3, n_grid)
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     fields = {"truth": TABLE2.posterior(grid)}
     for method in METHODS:
@@ -611,8 +622,9 @@ def _figure5() -> Figure:
     figure = Figure(figsize=(15, 3.2))
     levels = np.linspace(0, 1, 11)
     for axes, (name, values) in zip(figure.subplots(1, 5), fields.items(), strict=True):
-        axes.contourf(side, side, values.reshape(81, 81), levels=levels, cmap="cividis")
-        axes.contour(side, side, values.reshape(81, 81), levels=[0.5], colors="w")
+        field = values.reshape(n_grid, n_grid)
+        axes.contourf(side, side, field, levels=levels, cmap="cividis")
+        axes.contour(side, side, field, levels=[0.5], colors="w")
         axes.scatter(*X.T, c=np.where(p > 0.5, "#D55E00", "#0072B2"), s=6)
         axes.set_title(name)
     return figure
@@ -625,8 +637,11 @@ def _crossing(model: Any, y: float) -> float:
     """
     x = np.linspace(-2, 2, 2001)
     f = model.decision_function(np.column_stack([x, np.full(len(x), y)]))
-    crossing = x[:-1][np.diff(np.sign(f)) != 0]
-    return float(crossing[np.abs(crossing).argmin()]) if len(crossing) else float("nan")
+    changes_sign = np.diff(np.sign(f)) != 0  # between each point and the next
+    crossings = x[:-1][changes_sign]
+    if not len(crossings):
+        return float("nan")
+    return float(crossings[np.abs(crossings).argmin()])
 
 
 def noise(options: Options) -> Result:
@@ -645,6 +660,8 @@ def noise(options: Options) -> Result:
         measures against the amplitude.
     """
     seeds = options.seeds(SEEDS)
+    # The half-width of the tubes is the amplitude of the noise, within the limits ETA and
+    # WIDEST_ETA.
     etas = np.clip(AMPLITUDES, ETA, WIDEST_ETA).tolist()
     tables = []
     for amplitude, eta in zip(AMPLITUDES, etas, strict=True):
@@ -681,8 +698,9 @@ def proportion(options: Options) -> Result:
     seeds = options.seeds(SEEDS)
     tables = []
     for share in PROPORTIONS:
-
+        # ``share`` is a default argument, so that each function keeps the share of its own turn.
         def some_soft(p: np.ndarray, rng: np.random.Generator, share: float = share) -> np.ndarray:
+            """Return labels of which a random share are probabilities, the others classes."""
             soft = rng.permutation(len(p)) < round(share * len(p))
             return np.where(soft, p, (p > 0.5).astype(float))
 
@@ -739,9 +757,9 @@ def _orders_of_methods(table: pd.DataFrame, by: str) -> pd.DataFrame:
         for method, scale in SCALES.items():
             row: dict[str, object] = {by: level, "scale": scale}
             compared = of_level[of_level["method"].isin([method, "SVM", "F-SVM"])]
-            for measure, better_end in _BETTER.items():
+            for measure, better in _BETTER.items():
                 ranked = compared.dropna(subset=measure).sort_values(
-                    measure, ascending=better_end == "lower", kind="stable"
+                    measure, ascending=better == "lower", kind="stable"
                 )
                 row[measure] = " > ".join(ranked["method"].replace(method, "P-SVM"))
             rows.append(row)
@@ -749,6 +767,7 @@ def _orders_of_methods(table: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def _plot(table: pd.DataFrame, by: str, label: str) -> Figure:
+    """Draw each measure over the column ``by``, whose axis is called ``label``: a line a method."""
     figure = Figure(figsize=(10, 6))
     for axes, measure in zip(figure.subplots(2, 2).ravel(), _BETTER, strict=True):
         for method, rows in table.groupby("method", sort=False):

@@ -84,6 +84,7 @@ def clinical(options: Options) -> Result:
     """
     cohort = options.data
     if cohort is None:
+        # A cohort that an earlier call has simulated here is used again.
         cohort = options.out / "cohort"
         with claimed(cohort, COHORT):
             cohort_exists = (cohort / "dataset_description.json").is_file()
@@ -94,10 +95,10 @@ def clinical(options: Options) -> Result:
     for readers in READINGS:
         settings, regions = _labelled(cohort, readers, ETA[readers], options)
         for block in (TUNED, PAPER):
-            q = _block(settings, regions, block, options)
-            rows += _rows_of_methods(regions, readers, block, q)
+            predictions = _block(settings, regions, block, options)
+            rows += _rows_of_methods(regions, readers, block, predictions)
             if block == TUNED:
-                tuned[readers] = q["P-SVM"]
+                tuned[readers] = predictions["P-SVM"]
     on_truth, learned = _on_truth(cohort, tuned, options)
     table = pd.DataFrame([*rows, on_truth])
     widths = _widths_of_tubes(cohort, options)
@@ -179,30 +180,31 @@ def _on_truth(
     scores.
     """
     settings, regions = _labelled(cohort, "all", "adaptive", options, histology="override")
-    q = _left_out_predictions(_tuned(settings, METHODS["P-SVM"], options), regions, options)
+    tuned = _tuned(settings, METHODS["P-SVM"], options)
+    by_histology = _left_out_predictions(tuned, regions, options)
     truth = regions.labels["truth"].to_numpy(float)
     rows: list[dict[str, object]] = []
     for readers, name in (("expert", "the expert's scores"), ("all", "all readers' scores")):
-        learned = from_scores[readers]
-        pair = compare_learners(
-            {"scores": learned.probability, "histology": q.probability},
+        by_scores = from_scores[readers]
+        comparison = compare_learners(
+            {"scores": by_scores.probability, "histology": by_histology.probability},
             truth,
             regions.groups,
-            centred={"scores": learned.shifted, "histology": q.shifted},
+            centred={"scores": by_scores.shifted, "histology": by_histology.shifted},
             measures=("auc",),
         ).iloc[0]
-        interval = f"[{pair['lower']:.3f}, {pair['upper']:.3f}]"
+        interval = f"[{comparison['lower']:.3f}, {comparison['upper']:.3f}]"
         rows.append(
             {
                 "learned from": name,
-                "AUC": _measures_against(regions, "truth", learned)["AUC"],
-                "difference from histology": f"{pair['difference']:.3f} {interval}",
-                "p (patients swapped)": pair["p_permutation"],
+                "AUC": _measures_against(regions, "truth", by_scores)["AUC"],
+                "difference from histology": f"{comparison['difference']:.3f} {interval}",
+                "p (patients swapped)": comparison["p_permutation"],
             }
         )
-    row = _measures_against(regions, "truth", q)
-    rows.append({"learned from": "histology", "AUC": row["AUC"]})
-    return {"table": ON_TRUTH, "method": "P-SVM", **row}, pd.DataFrame(rows)
+    measures = _measures_against(regions, "truth", by_histology)
+    rows.append({"learned from": "histology", "AUC": measures["AUC"]})
+    return {"table": ON_TRUTH, "method": "P-SVM", **measures}, pd.DataFrame(rows)
 
 
 def _swapped_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> dict[str, float]:
@@ -210,22 +212,22 @@ def _swapped_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> 
 
     In each permutation the predictions of the two learners are swapped in random patients.
     """
-    t = table.labels[target].to_numpy(float)
-    truth = np.where(np.isfinite(t), t > 0.5, np.nan)
-    if ours is other:
+    target_values = table.labels[target].to_numpy(float)
+    truth = np.where(np.isfinite(target_values), target_values > 0.5, np.nan)
+    if ours is other:  # a learner does not differ from itself, and swapping changes nothing
         return {f"p ({name})": 1.0 for name in _TESTED}
-    pairs = compare_learners(
+    comparison = compare_learners(
         {"own": ours.probability, "other": other.probability},
         truth,
         table.groups,
-        target=t,
+        target=target_values,
         centred={"own": ours.shifted, "other": other.shifted},
         measures=tuple(_NAMES[name] for name in _TESTED),
         resamples=SWAPS,
     ).set_index("measure")
     p = {}
     for name in _TESTED:
-        p[f"p ({name})"] = float(pairs.at[_NAMES[name], "p_permutation"])
+        p[f"p ({name})"] = float(comparison.at[_NAMES[name], "p_permutation"])
     return p
 
 
@@ -235,20 +237,23 @@ def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> d
     ``ours`` has the predictions of the P-SVM, and ``other`` those of the learner with which it is
     compared.
     """
-    t = table.labels[target].to_numpy(float)
-    judged = np.isfinite(t) & np.isfinite(ours.probability) & np.isfinite(other.probability)
-    t = t[judged]
+    all_targets = table.labels[target].to_numpy(float)
+    judged = np.isfinite(all_targets)
+    judged &= np.isfinite(ours.probability) & np.isfinite(other.probability)
+    targets = all_targets[judged]
 
     def test(name: str) -> float:
+        """Return the p-value of one measure."""
         measure = MEASURES[_NAMES[name]]
         sign = _TESTED[name]
 
         def value(learner: OutOfFold, rows: np.ndarray) -> float:
+            """Return the measure of a learner on resampled rows; a larger value is better."""
             q = learner.probability[judged]
             centred = learner.shifted[judged]
-            return sign * measure(_cases_against(t[rows], q[rows], centred[rows]))
+            return sign * measure(_cases_against(targets[rows], q[rows], centred[rows]))
 
-        return paper_sign_test(lambda rows: (value(ours, rows), value(other, rows)), len(t))
+        return paper_sign_test(lambda rows: (value(ours, rows), value(other, rows)), len(targets))
 
     return {f"paper's p ({name})": test(name) for name in _TESTED}
 
@@ -262,10 +267,11 @@ def _widths_of_tubes(cohort: Path, options: Options) -> pd.DataFrame:
     rows = []
     for eta in WIDTHS:
         settings, regions = _labelled(cohort, "all", eta, options)
-        q = _left_out_predictions(_tuned(settings, METHODS["P-SVM"], options), regions, options)
-        measured = _measures_against(regions, "p", q)
+        tuned = _tuned(settings, METHODS["P-SVM"], options)
+        predictions = _left_out_predictions(tuned, regions, options)
+        measured = _measures_against(regions, "p", predictions)
         readers_mean = regions.labels["p"].to_numpy(float)
-        distance = float(np.nanmean(np.abs(q.probability - 0.5)))
+        distance = float(np.nanmean(np.abs(predictions.probability - 0.5)))
         readers_distance = float(np.nanmean(np.abs(readers_mean - 0.5)))
         rows.append(
             {
@@ -299,6 +305,11 @@ def _widths_said(widths: pd.DataFrame) -> str:
 def _labelled(
     cohort: Path, readers: str, eta: float | str, options: Options, histology: str = "ignore"
 ) -> tuple[PipelineSettings, Table]:
+    """Return settings with the given rule for labels, and the cohort's regions with these labels.
+
+    ``readers`` says whose scores make the labels, ``eta`` how wide the tubes are, and ``histology``
+    whether histology takes the place of scores.
+    """
     base = read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml"))
     chosen = {"readers": readers, "eta": eta, "histology": histology, "isup_min": 1}
     labels = base.labels.model_copy(update={**chosen, "eta0": 0.125, "kappa": 1.0})
@@ -318,6 +329,7 @@ def _shuffled(table: Table, seed: int) -> Table:
 
 
 def _left_out_predictions(settings: PipelineSettings, table: Table, options: Options) -> OutOfFold:
+    """Return predictions for all regions, each by a model that did not see its patient."""
     return out_of_fold(
         make_estimator(settings),
         table.X.to_numpy(float),
@@ -337,8 +349,8 @@ def _groups_left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
     """
     if folds is None:
         return patients
-    patient_number = np.unique(patients, return_inverse=True)[1]
-    return np.array([f"group {number:02d}" for number in patient_number % folds])
+    _, patient_numbers = np.unique(patients, return_inverse=True)
+    return np.array([f"group {number:02d}" for number in patient_numbers % folds])
 
 
 def _of_pipeline(base: PipelineSettings, name: str) -> PipelineSettings:
@@ -355,32 +367,39 @@ def _tuned(base: PipelineSettings, learner: str, options: Options) -> PipelineSe
     from cad.learning.learners import LEARNERS
 
     params = LEARNERS[learner]().get_params()
-    short = options.repeats is not None
-    grid = SHORT_GRID if short else GRID
+    saves_time = options.repeats is not None
+    grid = SHORT_GRID if saves_time else GRID
     update: dict[str, object] = {
         "name": learner,
         "params": {},
+        # A learner without a kernel, for example, has no gamma.
         "grid": {name: values for name, values in grid.items() if name in params},
     }
-    if short:
+    if saves_time:
         update["inner_folds"] = SHORT_FOLDS
     tuned = base.learner.model_copy(update=update)
     return base.model_copy(update={"learner": tuned})
 
 
-def _measures_against(table: Table, target: str, made: OutOfFold) -> dict[str, object]:
-    judged = table.labels[target].notna().to_numpy() & np.isfinite(made.probability)
-    t = table.labels[target].to_numpy(float)[judged]
-    cases = _cases_against(t, made.probability[judged], made.shifted[judged])
-    group = table.groups[judged]
-    ends = bootstrap(lambda weight: _measures_of_draws(cases, weight), group, 1000, 0)
-    point = _measures_of_draws(cases, np.ones((1, len(t))))[0]
+def _measures_against(table: Table, target: str, predictions: OutOfFold) -> dict[str, object]:
+    """Return the measures of predictions against a column of labels, as text with 95 % intervals.
+
+    ``target`` is ``p``, the readers' scores, or ``truth``, histology.
+    """
+    judged = table.labels[target].notna().to_numpy() & np.isfinite(predictions.probability)
+    targets = table.labels[target].to_numpy(float)[judged]
+    cases = _cases_against(targets, predictions.probability[judged], predictions.shifted[judged])
+    patients = table.groups[judged]
+    # Whole patients are drawn again and again. With all weights 1, the measures are those of the
+    # regions themselves.
+    ends = bootstrap(lambda weight: _measures_of_draws(cases, weight), patients, 1000, 0)
+    values = _measures_of_draws(cases, np.ones((1, len(targets))))[0]
     measures: dict[str, object] = {
-        "patients": len(np.unique(group)),
-        "regions": len(t),
-        "AUC": interval_text(clustered_auc(cases.truth, cases.ranking, group)),
+        "patients": len(np.unique(patients)),
+        "regions": len(targets),
+        "AUC": interval_text(clustered_auc(cases.truth, cases.ranking, patients)),
     }
-    for name, value, (low, high) in zip(_NAMES, point, ends, strict=True):
+    for name, value, (low, high) in zip(_NAMES, values, ends, strict=True):
         if name != "AUC":  # the AUC has an interval already, by the jackknife
             measures[name] = f"{value:.3g} [{low:.3g}, {high:.3g}]"
     return measures
@@ -392,13 +411,17 @@ def _measures_of_draws(cases: Cases, weight: np.ndarray) -> np.ndarray:
 
 
 def _cases_against(t: np.ndarray, q: np.ndarray, centred: np.ndarray) -> Cases:
+    """Return regions with their target ``t`` and their prediction ``q``, for the measures."""
     return Cases(metrics.consensus_truth(t)[0], t, q, np.arange(len(t)), True, centred)
 
 
 def _finding_on_kl(table: pd.DataFrame) -> str:
+    """Return a sentence for each table against readers' scores: the KL of the three methods."""
     sentences = []
+    # The row of ON_TRUTH belongs to no block of settings.
     for (name, block), rows in table.dropna(subset="settings").groupby(["table", "settings"]):
         if name in ("III", "V"):
+            # A cell has the value and its interval, such as "52.1 [40.2, 66.3]".
             kl = rows.set_index("method")["KL"].str.split(" ").str[0].astype(float)
             sentences.append(
                 f"Table {name}, {block}: two-sided KL {kl['P-SVM']:.3g} of the P-SVM against "

@@ -40,7 +40,7 @@ FOLDS = 5
 REPEATS = 5
 SITE_MEN = 50
 SITE_DRAWS = 30
-SLOPES = (0.8, 1.25)
+SLOPES = (0.8, 1.25)  # calibration slopes between these two count as near to 1
 MEN = ("category", "age", "psa", "density")
 FEATURES = ("age", "psa", "volume", "density", "lesions", "rank")
 COLUMNS = (
@@ -104,11 +104,13 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
         raise CadError(f"{len(paths)} marksheets (*marksheet*.csv), one is wanted", file=folder)
     rows = read_rows(paths[0], COLUMNS)
     text = pd.DataFrame(rows)
-    raw = {name: pd.to_numeric(text[name], errors="coerce") for name in COLUMNS[2:6]}
+    numbers = {}
+    for name in ("patient_age", "psa", "psad", "prostate_volume"):
+        numbers[name] = pd.to_numeric(text[name], errors="coerce")  # NaN where it is empty
     # Where the marksheet has no PSA density, the density is PSA (ng/mL) divided by the volume of
     # the gland (mL).
-    density = raw["psad"].fillna(raw["psa"] / raw["prostate_volume"])
-    logs = {"psa": raw["psa"], "volume": raw["prostate_volume"], "density": density}
+    density = numbers["psad"].fillna(numbers["psa"] / numbers["prostate_volume"])
+    logs = {"psa": numbers["psa"], "volume": numbers["prostate_volume"], "density": density}
     men = pd.DataFrame(
         {
             "man": text["patient_id"],
@@ -116,26 +118,31 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
             "centre": text["center"],
             "tissue": text["histopath_type"] != "",
             "truth": (text["case_csPCa"] == "YES") * 1.0,
-            "age": raw["patient_age"] / 10,
+            "age": numbers["patient_age"] / 10,
+            # A value of 0 has no logarithm, and counts as unknown.
             **{name: np.log(values.where(values > 0)) for name, values in logs.items()},
         }
     )
-    listed = []
+
+    # A cell of the marksheet lists all lesions of a study. Those without a category are left out.
+    lesion_rows = []
     for row in rows:
         try:
-            all_of = listed_lesions(row["lesion_GS"], row["lesion_PIRADS"])
+            lesions_of_study = listed_lesions(row["lesion_GS"], row["lesion_PIRADS"])
         except CadError as error:
             raise error.naming(file=paths[0], patient=row["patient_id"]) from None
         with_category = []
-        for grade, category in all_of:
+        for grade, category in lesions_of_study:
             if category:
                 with_category.append((grade, category))
         for rank, (grade, category) in enumerate(with_category):
             truth = np.nan if grade is None else float(grade >= SIGNIFICANT)
-            listed.append((row["study_id"], category, truth, len(with_category), rank))
-    table = pd.DataFrame(listed, columns=["study", "category", "truth", "lesions", "rank"])
-    men["top"] = men["study"].map(table.groupby("study")["category"].max())
-    return men, table.merge(men.drop(columns="truth"), on="study", validate="many_to_one")
+            lesion_rows.append((row["study_id"], category, truth, len(with_category), rank))
+    lesions = pd.DataFrame(lesion_rows, columns=["study", "category", "truth", "lesions", "rank"])
+
+    men["top"] = men["study"].map(lesions.groupby("study")["category"].max())
+    # The lesions keep their own truth; that of the man is dropped before.
+    return men, lesions.merge(men.drop(columns="truth"), on="study", validate="many_to_one")
 
 
 def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
@@ -153,7 +160,9 @@ def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
     Series
         The share, indexed by category.
     """
-    by_category = truth[truth.notna()].groupby(category[truth.notna()])
+    has_truth = truth.notna()
+    by_category = truth[has_truth].groupby(category[has_truth])
+    # With the added half, no share is 0 or 1, whose log-odds would be infinite.
     return (by_category.sum() + 0.5) / (by_category.count() + 1)
 
 
@@ -188,21 +197,22 @@ def training_labels(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarra
     rng = np.random.default_rng(seed)
     # Whole men are drawn, because the histology of one lesion informs about the other lesions of a
     # man.
-    biopsied_men = rng.choice(men, max(2, round(TISSUE_SHARE * len(men))), replace=False)
+    n_biopsied = max(2, round(TISSUE_SHARE * len(men)))  # of a very small table, two men at least
+    biopsied_men = rng.choice(men, n_biopsied, replace=False)
     truth = train["truth"].to_numpy(float)
-    none = np.zeros(len(train))
+    certain = np.zeros(len(train))  # eta of labels by histology
     biopsied = train["man"].isin(biopsied_men).to_numpy() & np.isfinite(truth)
     # For a learner that knows the histology of a tenth of the men, the beliefs about all other
     # lesions are computed from this tenth alone.
-    p_few, eta_few = _belief(train, train[biopsied])
+    p_by_tenth, eta_by_tenth = _belief(train, train[biopsied])
     return {
         "belief": (p, eta),
-        "histology": (truth, none),
+        "histology": (truth, certain),
         "belief and one in ten": (
-            np.where(biopsied, truth, p_few),
-            np.where(biopsied, 0.0, eta_few),
+            np.where(biopsied, truth, p_by_tenth),
+            np.where(biopsied, 0.0, eta_by_tenth),
         ),
-        "one in ten": (np.where(biopsied, truth, np.nan), none),
+        "one in ten": (np.where(biopsied, truth, np.nan), certain),
     }
 
 
@@ -263,30 +273,33 @@ def score_lesions(
     """
     models: dict[tuple[str, str], list[Fold]] = {}
     for fold in np.unique(folds):
-        test = folds == fold
-        rows = np.flatnonzero(test)
+        left_out = folds == fold
+        rows = np.flatnonzero(left_out)
+        # A missing value is replaced by the mean of the training lesions.
         imputer = SimpleImputer()
-        train = imputer.fit_transform(lesions.loc[~test, list(FEATURES)])
-        new = imputer.transform(lesions.loc[test, list(FEATURES)])
-        men = lesions.loc[~test, "man"].to_numpy()
-        for labels_name, (p, eta) in training_labels(lesions[~test], seed).items():
-            usable = np.isfinite(p)
+        X_train = imputer.fit_transform(lesions.loc[~left_out, list(FEATURES)])
+        X_left_out = imputer.transform(lesions.loc[left_out, list(FEATURES)])
+        men = lesions.loc[~left_out, "man"].to_numpy()
+        for labels_name, (p, eta) in training_labels(lesions[~left_out], seed).items():
+            labelled = np.isfinite(p)
             for name, learner in lesion_learners().items():
-                learner.fit(train[usable], p[usable], eta=eta[usable], groups=men[usable])
+                learner.fit(X_train[labelled], p[labelled], eta=eta[labelled], groups=men[labelled])
                 model = Fold(
                     str(fold),
                     rows,
-                    int(usable.sum()),
-                    probability=positive_probability(learner, new),
+                    int(labelled.sum()),
+                    probability=positive_probability(learner, X_left_out),
+                    # Decision values are not used here.
                     decision=np.full(len(rows), np.nan),
-                    base=base_log_odds(p[usable]),
-                    spread=spread_in_training(learner, train[usable]),
+                    base=base_log_odds(p[labelled]),
+                    spread=spread_in_training(learner, X_train[labelled]),
                 )
                 models.setdefault((name, labels_name), []).append(model)
+
     scores = {}
-    for key, of_learner in models.items():
-        left_out = put_together(of_learner, len(lesions))
-        scores[key] = np.stack([left_out.probability, left_out.centred])
+    for learner_and_labels, folds_of_learner in models.items():
+        predictions = put_together(folds_of_learner, len(lesions))
+        scores[learner_and_labels] = np.stack([predictions.probability, predictions.centred])
     return scores
 
 
@@ -357,8 +370,10 @@ def deal(men: pd.Series, seed: int) -> np.ndarray:
         The fold of every row, from 0.
     """
     names = men.unique()
-    order = np.random.default_rng(seed).permutation(len(names)) % FOLDS
-    return np.asarray(men.map(dict(zip(names, order, strict=True))))
+    # Numbers in random order, taken modulo the number of folds, give folds of about equal size.
+    folds = np.random.default_rng(seed).permutation(len(names)) % FOLDS
+    fold_of_man = dict(zip(names, folds, strict=True))
+    return np.asarray(men.map(fold_of_man))
 
 
 def row_of(
@@ -434,24 +449,26 @@ def measure_sites(
     y = men["truth"].to_numpy(float)
     names = men["man"].to_numpy()
     rows = []
+    lowest_slope, highest_slope = SLOPES
     for centre in sorted(men["centre"].unique()):
         in_centre = (men["centre"] == centre).to_numpy()
-        after = []
+        slopes = []  # after recalibration, one for each draw
         for draw in range(draws):
-            order = np.random.default_rng([7, draw]).permutation(np.unique(names[in_centre]))
-            fit = np.isin(names, order[:least]) & in_centre
-            judged = in_centre & ~fit
-            moved = recalibration(y[fit], q[fit], names[fit]).probability(q[judged])
-            after.append(metrics.calibration_slope(y[judged], moved))
-        low, middle, high = (f"{value:.2f}" for value in np.quantile(after, [0.1, 0.5, 0.9]))
-        inside = np.mean([SLOPES[0] <= slope <= SLOPES[1] for slope in after])
+            rng = np.random.default_rng([7, draw])
+            shuffled_men = rng.permutation(np.unique(names[in_centre]))
+            fitted_to = np.isin(names, shuffled_men[:least]) & in_centre
+            tested = in_centre & ~fitted_to
+            mapping = recalibration(y[fitted_to], q[fitted_to], names[fitted_to])
+            slopes.append(metrics.calibration_slope(y[tested], mapping.probability(q[tested])))
+        low, middle, high = (f"{value:.2f}" for value in np.quantile(slopes, [0.1, 0.5, 0.9]))
+        share_near_1 = np.mean([lowest_slope <= slope <= highest_slope for slope in slopes])
         rows.append(
             {
                 "centre left out": centre,
                 "n": int(in_centre.sum()),
                 **row_of(y[in_centre], q[in_centre], names[in_centre]),
                 f"slope after {least} men": f"{middle} ({low} to {high})",
-                "draws from .8 to 1.25": f"{inside:.0%}",
+                "draws from .8 to 1.25": f"{share_near_1:.0%}",
             }
         )
     return pd.DataFrame(rows)
@@ -495,19 +512,33 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
     for name, labels_name in runs[0]:
         measures = []
         for run in runs:
-            q, order = run[name, labels_name][:, with_truth]
-            whole = run[name, "histology"][1, with_truth]
-            one_in_ten = run[name, "one in ten"][1, with_truth]
-            (auc, histology_auc), cov = auc_covariance(y, np.stack([order, whole]), men)
-            apart = cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]
-            above = auc > metrics.auc(y, one_in_ten)
-            slope = metrics.calibration_slope(y, expit(order))
-            measures.append(
-                (auc, cov[0, 0], auc - histology_auc, apart, metrics.brier(y, q), slope, above)
+            # Lesions of different folds are compared by their centred log-odds, the second row.
+            q, log_odds = run[name, labels_name][:, with_truth]
+            by_histology = run[name, "histology"][1, with_truth]
+            by_one_in_ten = run[name, "one in ten"][1, with_truth]
+            (auc, histology_auc), covariance = auc_covariance(
+                y, np.stack([log_odds, by_histology]), men
             )
-        auc, variance, less, apart, brier, slope, _ = np.mean(measures, axis=0)
+            variance = covariance[0, 0]
+            variance_of_difference = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
+            brier = metrics.brier(y, q)
+            slope = metrics.calibration_slope(y, expit(log_odds))
+            is_above_one_in_ten = auc > metrics.auc(y, by_one_in_ten)
+            measures.append(
+                (
+                    auc,
+                    variance,
+                    auc - histology_auc,
+                    variance_of_difference,
+                    brier,
+                    slope,
+                    is_above_one_in_ten,
+                )
+            )
+        means = np.mean(measures, axis=0)
+        auc, variance, difference, variance_of_difference, brier, slope, _ = means
         n_above = sum(row[-1] for row in measures)
-        less_histology = _interval(less, apart, "+")
+        less_histology = _interval(difference, variance_of_difference, "+")
         above_one_in_ten = f"{n_above} of {len(runs)}"
         # The comparisons with the labels "histology" and "one in ten" are left empty in the rows of
         # these labels themselves.
@@ -547,8 +578,11 @@ def worst_brier(table: pd.DataFrame, learner: str) -> int:
 
 
 def _interval(value: float, variance: float, sign: str) -> str:
-    half = 1.96 * np.sqrt(max(variance, 0.0))
-    return f"{value:{sign}.3f} [{value - half:{sign}.3f}, {value + half:{sign}.3f}]"
+    """Return a value with its 95 % interval; with ``sign`` "+" positive numbers get a sign, too."""
+    half_width = 1.96 * np.sqrt(max(variance, 0.0))  # rounding can make a variance negative
+    lower = value - half_width
+    upper = value + half_width
+    return f"{value:{sign}.3f} [{lower:{sign}.3f}, {upper:{sign}.3f}]"
 
 
 def compare_belief_and_histology(options: Options) -> Result:
@@ -572,45 +606,62 @@ def compare_belief_and_histology(options: Options) -> Result:
     """
     men, lesions = read_marksheet(options.folder("the PI-CAI marksheet"))
     repeats = options.repeats or REPEATS
+
+    # By lesion: random folds of men, and centres left out.
     runs = Parallel(n_jobs=options.jobs)(
         delayed(score_lesions)(lesions, deal(lesions["man"], seed), seed) for seed in range(repeats)
     )
-    left_out_scores = score_lesions(lesions, lesions["centre"].to_numpy(), 0)
+    scores_without_centre = score_lesions(lesions, lesions["centre"].to_numpy(), 0)
+    by_random_folds = by_lesion(lesions, runs)
+    # Centres are left out once, so that the last column, a number of repeats, says nothing.
+    by_centre = by_lesion(lesions, [scores_without_centre]).iloc[:, :-1]
+
+    # By man: the PI-RADS category itself, as a comparison without any model.
     y = men["truth"].to_numpy(float)
     names = men["man"].to_numpy()
     tissue = men["tissue"].to_numpy(bool)
-    rows = []
     category = men["top"].to_numpy(float)
-    has_truth = y >= 0
-    bare = [
+    has_truth = y >= 0  # False for NaN
+    auc_of_category = [
         metrics.auc(y[has_truth], category[has_truth]),
         metrics.auc(y[tissue], category[tissue]),
     ]
-    for used in (("category",), ("age", "psa", "density"), MEN):
-        scored = [score_men(men, deal(men["man"], seed), used) for seed in range(repeats)]
-        q, _, order = np.mean(scored, axis=0)
-        for men_name, chosen_men in (("all", y >= 0), ("with tissue", tissue)):
+
+    # By man: models from the category alone, from age and PSA alone, and from both.
+    rows = []
+    for predictors in (("category",), ("age", "psa", "density"), MEN):
+        scores_of_repeats = [
+            score_men(men, deal(men["man"], seed), predictors) for seed in range(repeats)
+        ]
+        q, _, centred = np.mean(scores_of_repeats, axis=0)
+        for men_name, chosen in (("all", has_truth), ("with tissue", tissue)):
             aucs = []
             variances = []
-            for _, rank, _ in scored:
-                auc, variance = auc_covariance(y[chosen_men], rank[chosen_men], names[chosen_men])
+            for _, rank, _ in scores_of_repeats:
+                auc, variance = auc_covariance(y[chosen], rank[chosen], names[chosen])
                 aucs.append(auc)
                 variances.append(variance)
-            measured = row_of(y[chosen_men], q[chosen_men], names[chosen_men], order[chosen_men])
+            measured = row_of(y[chosen], q[chosen], names[chosen], centred[chosen])
             interval = _interval(float(np.mean(aucs)), float(np.mean(variances)), "")
             measured |= {"AUC": interval, "AUC, pooled": measured["AUC"]}
             rows.append(
-                {"known": ", ".join(used), "men": men_name, "n": int(chosen_men.sum()), **measured}
+                {
+                    "known": ", ".join(predictors),
+                    "men": men_name,
+                    "n": int(chosen.sum()),
+                    **measured,
+                }
             )
+
+    # Calibration of the last model, which has all predictors.
     tenths = pd.DataFrame(metrics.calibration_curve(y, q))
     within = (tenths["lower"] <= tenths["predicted"]) & (tenths["predicted"] <= tenths["upper"])
-    judged = by_lesion(lesions, runs)
-    elsewhere = by_lesion(lesions, [left_out_scores]).iloc[:, :-1]
+    shipped = "P-SVM (shipped)"
     return Result.of_words(
         table_beside(__file__),
         {
-            "By lesion, judged on tissue": judged,
-            "By lesion, one centre left out": elsewhere,
+            "By lesion, judged on tissue": by_random_folds,
+            "By lesion, one centre left out": by_centre,
             "By man: any cancer of ISUP 2 or more": pd.DataFrame(rows),
             "By man, in tenths by the probability from all predictors": tenths.round(3),
             "By man, one centre left out, before and after recalibration": measure_sites(men),
@@ -627,9 +678,9 @@ def compare_belief_and_histology(options: Options) -> Result:
         tissue=int(lesions["truth"].notna().sum()),
         repeats=repeats,
         folds=FOLDS,
-        bare=bare,
+        bare=auc_of_category,
         within=int(within.sum()),
-        worst=sum(worst_brier(measures, "P-SVM (shipped)") for measures in (judged, elsewhere)),
-        blocks=2 * judged["told"].nunique(),
+        worst=worst_brier(by_random_folds, shipped) + worst_brier(by_centre, shipped),
+        blocks=2 * by_random_folds["told"].nunique(),
         tenths=len(tenths),
     )

@@ -77,12 +77,12 @@ class Result:
             The path of the page, ``<name>.md`` in ``out``.
         """
         lines = [f"# {self.title}", "", self.setup, ""]
-        for i, (caption, table) in enumerate(self.tables.items(), start=1):
-            file = f"{name}-{i}.csv"
+        for number, (caption, table) in enumerate(self.tables.items(), start=1):
+            file = f"{name}-{number}.csv"
             write_csv(out / file, table, list(table.columns))
             lines += [f"**{caption}** ([{file}]({file}))", "", to_markdown(table)]
-        for i, (caption, figure) in enumerate(self.figures.items(), start=1):
-            file = f"{name}-{i}.png"
+        for number, (caption, figure) in enumerate(self.figures.items(), start=1):
+            file = f"{name}-{number}.png"
             write_atomic(out / file, png(figure))
             lines += [f"![{caption}]({file})", "", f"*{caption}*", ""]
         lines += [f"- {remark}" for remark in self.remarks]

@@ -120,7 +120,7 @@ def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], d
             else:
                 manifest[name] = _write_set(source, table, folder)
                 break
-        else:
+        else:  # no source had the UCI set
             left_out[name] = "; ".join(problems)
     if not manifest:
         why = "; ".join(f"{name} ({reason})" for name, reason in left_out.items())
@@ -156,7 +156,7 @@ def _fetch_set(source: Source) -> pd.DataFrame:
 
     ValueError is raised if OpenML's table is not the UCI set.
     """
-    limit = socket.getdefaulttimeout()
+    limit_before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SECONDS)
     try:
         with warnings.catch_warnings():
@@ -175,15 +175,20 @@ def _fetch_set(source: Source) -> pd.DataFrame:
     except Exception as error:  # scikit-learn's parsers raise their own kinds of exceptions
         raise ValueError(f"{type(error).__name__}: {error}") from error
     finally:
-        socket.setdefaulttimeout(limit)
+        socket.setdefaulttimeout(limit_before)
+
+    # OpenML's table is the UCI set if it has the right rows, and among them the right positives.
     if not isinstance(data_set.target, pd.Series):
         raise ValueError("it has no class column, or several")
-    values = data_set.target.iloc[: source.first]
+    classes = data_set.target.iloc[: source.first]
     table: pd.DataFrame = data_set.data.iloc[: source.first].copy()
     if source.total is not None and table.to_numpy(float).sum() != source.total:
         raise ValueError(f"the first {source.first} rows are not those of the UCI set")
-    number = pd.api.types.is_numeric_dtype(values)
-    table["class"] = values.map("{:g}".format) if number else values.astype(str).str.strip()
+    # A class is stored as a text; a number such as 1.0 becomes "1".
+    if pd.api.types.is_numeric_dtype(classes):
+        table["class"] = classes.map("{:g}".format)
+    else:
+        table["class"] = classes.astype(str).str.strip()
     positives = int(table["class"].isin(source.positive.split("|")).sum())
     if (len(table), positives) != (source.rows, source.positives):
         raise ValueError(
@@ -197,18 +202,20 @@ def _write_set(source: Source, table: pd.DataFrame, folder: Path) -> dict[str, o
     """Write the table of a data set; return its row of ``manifest.csv``, the list of all tables."""
     file = re.sub(r"\W", "_", source.name.lower()) + ".csv"
     write_atomic(folder / file, table.to_csv(index=False).encode())
+    negative_classes = set(table["class"]) - set(source.positive.split("|"))
     return {
         "name": source.name,
         "file": file,
         "instances": len(table),
         "attributes": table.shape[1] - 1,
         "positive": source.positive,
-        "negative": "|".join(sorted(set(table["class"]) - set(source.positive.split("|")))),
+        "negative": "|".join(sorted(negative_classes)),
         "notes": f"OpenML {source.data_id} through scikit-learn's fetch_openml",
     }
 
 
 MAX_ROWS = 100
+_LEAST_OF_CLASS = 4
 
 
 class DataSet(NamedTuple):
@@ -265,7 +272,8 @@ def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataS
 def _wanted(names: tuple[str, ...], offered: list[str]) -> list[str]:
     """Return the offered names that are wanted, without regard to case; all if no name is given."""
     asked_names = {name.lower() for name in names or offered}
-    if unknown := asked_names - {name.lower() for name in offered}:
+    unknown = asked_names - {name.lower() for name in offered}
+    if unknown:
         raise CadError(
             f"unknown data set {', '.join(sorted(unknown))}", hint=f"known: {', '.join(offered)}"
         )
@@ -292,9 +300,9 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
         return data
     rng = np.random.default_rng(seed)
     rows = rng.choice(n, MAX_ROWS, replace=False)
-    # Rows are drawn again until each class has four rows, because the training rows and the test
+    # Rows are drawn again until each class has enough rows, because the training rows and the test
     # rows of a fold both need rows of each class.
-    while min(data.y[rows].sum(), (1 - data.y[rows]).sum()) < 4:
+    while min(data.y[rows].sum(), (1 - data.y[rows]).sum()) < _LEAST_OF_CLASS:
         rows = rng.choice(n, MAX_ROWS, replace=False)
     return DataSet(data.name, data.X.iloc[rows].reset_index(drop=True), data.y[rows])
 
@@ -327,26 +335,38 @@ def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     >>> encode(X, np.array([0, 1])).round(2).tolist()
     [[-0.71, -0.71, 0.71], [0.71, 0.71, -0.71], [0.0, 0.71, -0.71]]
     """
+    # Columns of numbers. One without a value in the training rows has no median, and is left out.
     numbers = X.select_dtypes("number").to_numpy(float)
-    numbers = numbers[:, ~np.isnan(numbers[fitted_on]).all(axis=0)]
-    blocks = [np.where(np.isnan(numbers), np.nanmedian(numbers[fitted_on], axis=0), numbers)]
+    has_value = ~np.isnan(numbers[fitted_on]).all(axis=0)
+    numbers = numbers[:, has_value]
+    medians = np.nanmedian(numbers[fitted_on], axis=0)
+    blocks = [np.where(np.isnan(numbers), medians, numbers)]
+
+    # Columns of strings become a column of 0 and 1 for each value that the training rows have.
     for name in X.columns.difference(X.select_dtypes("number").columns, sort=False):
-        fitted_values = X[name].iloc[fitted_on].dropna()
-        if not fitted_values.empty:
-            filled = X[name].fillna(fitted_values.mode().iloc[0]).to_numpy(str)
-            blocks.append((filled[:, None] == np.unique(fitted_values.to_numpy(str))).astype(float))
+        training_values = X[name].iloc[fitted_on].dropna()
+        if not training_values.empty:
+            most_frequent = training_values.mode().iloc[0]
+            filled = X[name].fillna(most_frequent).to_numpy(str)
+            categories = np.unique(training_values.to_numpy(str))
+            blocks.append((filled[:, None] == categories).astype(float))
+
     values = np.hstack(blocks)
     mean = values[fitted_on].mean(axis=0)
     deviation = values[fitted_on].std(axis=0, ddof=1)
+    # A deviation that is only a rounding error counts as 0, and nothing is divided by it.
     varying = deviation > 1e-12 * np.maximum(1.0, np.abs(mean))
     return np.asarray((values[:, varying] - mean[varying]) / deviation[varying])
 
 
 @door("own", "published data")
 def _read_set(folder: Path, row: pd.Series, leaking: bool) -> DataSet:
+    """Return the data set of a row of the manifest; ``leaking`` keeps columns of LEAKING."""
     path = folder / str(row["file"])
     if not path.is_file():
         raise CadError("the manifest names a table that is not there", file=path)
+    # Classes are read as texts, as the manifest lists them. Only an empty cell is a missing value:
+    # a class or attribute may be called NA.
     labels = pd.read_csv(path, dtype=str, keep_default_na=False, usecols=["class"])["class"]
     X = pd.read_csv(path, keep_default_na=False, na_values=[""]).drop(columns="class")
     positive = str(row["positive"]).split("|")
@@ -354,5 +374,6 @@ def _read_set(folder: Path, row: pd.Series, leaking: bool) -> DataSet:
     if not labels.isin([*positive, *negative]).all():
         raise CadError("a class value is neither positive nor negative in the manifest", file=path)
     if not leaking:
-        X = X.drop(columns=[c for c in LEAKING.get(str(row["name"]), ()) if c in X.columns])
+        leaking_names = LEAKING.get(str(row["name"]), ())
+        X = X.drop(columns=[name for name in leaking_names if name in X.columns])
     return DataSet(str(row["name"]), X, labels.isin(positive).to_numpy(float))

@@ -89,23 +89,28 @@ def assemble(
     """
     names = list(spread)
     means = {mode: _mean_aucs(sets, names) for mode, sets in measures.items()}
-    published = pd.DataFrame([PUBLISHED[n] for n in names], index=names, columns=list(METHODS))
-    tables = {
-        "Mean AUC over the sets": _means_of_methods(means, published, len(names) == len(PUBLISHED))
-    }
+    published = pd.DataFrame(
+        [PUBLISHED[name] for name in names], index=names, columns=list(METHODS)
+    )
+    has_all_sets = len(names) == len(PUBLISHED)
+    tables = {"Mean AUC over the sets": _means_of_methods(means, published, has_all_sets)}
     for mode, table in means.items():
         tables[f"Table 2, {mode}"] = table.round(3).rename_axis("set").reset_index()
         tables[f"Table 3, {mode}: wins-ties-losses of the row"] = _wins(table)
-        if len(names) >= 6:
+        if len(names) >= 6:  # with fewer sets Wilcoxon's test cannot be significant
             tables[f"Table 4, {mode}: Wilcoxon signed-rank p"] = _wilcoxon(table)
     tables[f"Sets where a method differs by more than {NOTABLE} with flaws"] = (
         _differences_from_paper(means["with flaws"], published, spread)
     )
-    average = {mode: table.mean() for mode, table in means.items()}
+
+    # Numbers of the text: how far SSLROC is ahead of the SVM, and how much the flaws add.
+    mean_over_sets = {mode: table.mean() for mode, table in means.items()}
     ahead = {}
-    for mode, mean in average.items():
+    for mode, mean in mean_over_sets.items():
         ahead[mode] = max(mean["SSLROC1"], mean["SSLROC2"]) - mean["SVM"]
-    drop = average["with flaws"] - average["honest"]
+    drop = mean_over_sets["with flaws"] - mean_over_sets["honest"]
+
+    # The figure shows the first three sets.
     grids = {}
     for name in names[:3]:
         for method in ("SSLROC1", "SSLROC2"):
@@ -135,25 +140,31 @@ def _mean_aucs(sets: dict[str, dict[str, Any]], names: list[str]) -> pd.DataFram
 
 
 def _means_of_methods(
-    means: dict[str, pd.DataFrame], published: pd.DataFrame, complete: bool
+    means: dict[str, pd.DataFrame], published: pd.DataFrame, has_all_sets: bool
 ) -> pd.DataFrame:
+    """Return the mean AUC of each method over the sets, by protocol, and as published.
+
+    If all sets of the paper are there, the published mean is the one that the paper prints. Else it
+    is computed from the paper's numbers of these sets.
+    """
     rows = [{"protocol": mode, **table.mean().round(3)} for mode, table in means.items()]
-    paper = published.mean()
-    if complete:
-        paper = pd.Series(PUBLISHED_MEAN, index=list(METHODS))
-    return pd.DataFrame([*rows, {"protocol": "published", **paper}])
+    published_mean = published.mean()
+    if has_all_sets:
+        published_mean = pd.Series(PUBLISHED_MEAN, index=list(METHODS))
+    return pd.DataFrame([*rows, {"protocol": "published", **published_mean}])
 
 
 def _wins(table: pd.DataFrame) -> pd.DataFrame:
+    """Return for each pair of methods on how many sets the row's method wins, ties and loses."""
     rows = []
-    for a in table:
-        row: dict[str, object] = {"method": a}
-        for b in table:
-            gap = table[a] - table[b]
+    for method in table:
+        row: dict[str, object] = {"method": method}
+        for other in table:
+            gap = table[method] - table[other]
             won = int((gap > _TIE).sum())
             lost = int((gap < -_TIE).sum())
             tied = len(gap) - won - lost
-            row[str(b)] = f"{won}-{tied}-{lost}"
+            row[str(other)] = f"{won}-{tied}-{lost}"
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -165,18 +176,19 @@ def _wilcoxon(table: pd.DataFrame) -> pd.DataFrame:
     """
     names = list(table)
     pairs = list(combinations(names, 2))
-    p = [_signed_rank(table[a] - table[b]) for a, b in pairs]
-    adjusted = hochberg(p)
+    p_values = [_signed_rank(table[first] - table[second]) for first, second in pairs]
+    adjusted_p_values = hochberg(p_values)
     cells = pd.DataFrame("", index=names, columns=names)
-    for (a, b), value, q in zip(pairs, p, adjusted, strict=True):
-        star = "*" if q < 0.05 else ""
-        cells.loc[a, b] = f"{value:.3f}{star}"
-        cells.loc[b, a] = cells.loc[a, b]
+    for (first, second), p, adjusted_p in zip(pairs, p_values, adjusted_p_values, strict=True):
+        star = "*" if adjusted_p < 0.05 else ""
+        cells.loc[first, second] = f"{p:.3f}{star}"
+        cells.loc[second, first] = cells.loc[first, second]  # the test has two sides
     return cells.rename_axis("method").reset_index()
 
 
 def _signed_rank(gap: pd.Series) -> float:
-    if (gap == 0).all():
+    """Return the p-value of Wilcoxon's signed-rank test that the differences are around 0."""
+    if (gap == 0).all():  # the test is not defined without a difference
         return 1.0
     return float(wilcoxon(gap, zero_method="zsplit").pvalue)
 
@@ -194,9 +206,9 @@ def _differences_from_paper(
             continue
         draws = np.array(spread[str(name)])
         published_value = published.loc[name, "SVM"]
-        inside = draws.min() - _TIE <= published_value <= draws.max() + _TIE
+        within_draws = draws.min() - _TIE <= published_value <= draws.max() + _TIE
         why = "not explained"
-        if inside:
+        if within_draws:
             why = f"the draw of rows and folds: {len(draws)} draws reach the published SVM"
         farthest = gap.abs().idxmax()
         rows.append(
@@ -298,9 +310,9 @@ class Split:
         if rows.shape[1] <= len(rows):
             return self
         u, singular, _ = np.linalg.svd(rows, full_matrices=False)
-        spanned = u * singular
-        n = len(self.X)
-        return replace(self, X=spanned[:n], X_test=spanned[n:])
+        coordinates = u * singular
+        n_train = len(self.X)
+        return replace(self, X=coordinates[:n_train], X_test=coordinates[n_train:])
 
     def kernel(self, a: Rows, b: Rows) -> Rows:
         """Return the RBF kernel matrix between the rows of ``a`` and the rows of ``b``."""
@@ -330,6 +342,7 @@ NEIGHBOURS = tuple(range(1, 11))
 
 
 def _svm(split: Split, points: list[Point]) -> Rows:
+    """Return the scores of the test rows by SVMs, one row of scores for each grid point."""
     K = split.kernel(split.X, split.X)
     K_test = split.kernel(split.X_test, split.X)
     rows = []
@@ -340,26 +353,34 @@ def _svm(split: Split, points: list[Point]) -> Rows:
 
 
 def _svmroc(split: Split, points: list[Point]) -> Rows:
-    X = split.X[np.argsort(-split.y, kind="stable")]
+    """Return the scores of the test rows by SVMs that learn from pairs, one row a grid point."""
+    X = split.X[np.argsort(-split.y, kind="stable")]  # positive rows before negative ones
     factor = kernel_factor(split.kernel(X, X))
     K_test = split.kernel(split.X_test, X)
     rows = []
     for point in points:
-        problem = _pairwise_problem(split, factor, point["C"], 1.0, 1)
+        problem = _pairwise_problem(split, factor, cost=point["C"], margin=1.0, norm=1)
         rows.append(K_test @ solve_pairwise(problem).beta)
     return np.array(rows)
 
 
 def _sslroc(norm: int) -> Scores:
+    """Return the function that scores test rows by SSLROC1 or SSLROC2, by its norm (1 or 2)."""
+
     def scores(split: Split, points: list[Point]) -> Rows:
-        X = np.vstack([split.X[np.argsort(-split.y, kind="stable")], split.X_test])
+        # Positive rows before negative ones, then the test rows, whose labels are not known.
+        positive_first = split.X[np.argsort(-split.y, kind="stable")]
+        X = np.vstack([positive_first, split.X_test])
         factor = kernel_factor(split.kernel(X, X))
         rows = []
         for point in points:
             # By equation (3) of [W14] the cost of a pair of rows in the wrong order is C / 2, and
             # not C.
-            problem = _pairwise_problem(split, factor, point["C"] / 2.0, point["M"], norm)
-            rows.append(solve_pairwise(problem).f[len(split.X) :])
+            problem = _pairwise_problem(
+                split, factor, cost=point["C"] / 2.0, margin=point["M"], norm=norm
+            )
+            scores_of_all = solve_pairwise(problem).f
+            rows.append(scores_of_all[len(split.X) :])
         return np.array(rows)
 
     return scores
@@ -374,37 +395,41 @@ def _pairwise_problem(
     negative and test rows, in this order. ``cost``, ``margin`` and ``norm`` are those of
     :class:`PairwiseProblem`.
     """
-    positive = int(split.y.sum())
-    negative = len(split.y) - positive
-    unit = np.ones(len(factor))
-    return PairwiseProblem(factor, positive, negative, unit, cost, cost, margin, norm)
+    n_positive = int(split.y.sum())
+    n_negative = len(split.y) - n_positive
+    weights = np.ones(len(factor))
+    return PairwiseProblem(factor, n_positive, n_negative, weights, cost, cost, margin, norm)
 
 
 def _rankboost(split: Split, points: list[Point]) -> Rows:
+    """Return the scores of the test rows by RankBoost, one row of scores for each grid point."""
     model = RankBoost(n_rounds=max(ROUNDS), platt_folds=0).fit(split.X, split.y)
     # One fit with the largest number of rounds also gives the scores after every smaller number of
     # rounds.
-    stages = list(model.staged_decision_function(split.X_test))
-    return np.array([stages[int(point["rounds"]) - 1] for point in points])
+    scores_after_round = list(model.staged_decision_function(split.X_test))  # 0 is the first round
+    return np.array([scores_after_round[int(point["rounds"]) - 1] for point in points])
 
 
 def _opauc(split: Split, points: list[Point]) -> Rows:
+    """Return the scores of the test rows by OPAUC, one row of scores for each grid point."""
     # OPAUC passes over the rows only once, so that the rows must be in random order. Some of the
     # tables are sorted by class.
     order = np.random.default_rng(0).permutation(len(split.y))
     X = split.X[order]
     sign = np.where(split.y == 1, 1.0, -1.0)[order]
-    unit = np.ones(len(order))
+    weights = np.ones(len(order))
+    # All values of the two parameters are fitted together; the grid points pick from the result.
     etas = sorted({point["eta"] for point in points})
     lams = sorted({point["lam"] for point in points})
-    coef, _ = opauc_path(X, sign, unit, etas, lams)
+    coefficients, _ = opauc_path(X, sign, weights, etas, lams)
     rows = []
     for point in points:
-        rows.append(coef[etas.index(point["eta"]), lams.index(point["lam"])])
+        rows.append(coefficients[etas.index(point["eta"]), lams.index(point["lam"])])
     return np.asarray(np.array(rows) @ split.X_test.T)
 
 
 def _svmlin(split: Split, points: list[Point]) -> Rows:
+    """Return the scores of the test rows by SVMlin, one row of scores for each grid point."""
     X, labels = split.rotated.both
     X_test = X[len(split.X) :]
     rows = []
@@ -415,8 +440,9 @@ def _svmlin(split: Split, points: list[Point]) -> Rows:
 
 
 def _ssrankboost(split: Split, points: list[Point]) -> Rows:
+    """Return the scores of the test rows by SSRankBoost, one row of scores for each grid point."""
     X, labels = split.both
-    sign = np.select([labels == 1, labels == 0], [1.0, -1.0], 0.0)
+    sign = np.select([labels == 1, labels == 0], [1.0, -1.0], 0.0)  # 0 for unlabelled rows
     fits: dict[tuple[float, bytes], Rows] = {}
     rows = []
     for point in points:
@@ -428,11 +454,11 @@ def _ssrankboost(split: Split, points: list[Point]) -> Rows:
         ranks = b""
         if discount > 0:
             ranks = neighbour_ranks(X, sign, k).tobytes()
-        key = (discount, ranks)
-        if key not in fits:
+        fit = (discount, ranks)
+        if fit not in fits:
             model = SSRankBoost(discount=discount, k=k, platt_folds=0).fit(X, labels)
-            fits[key] = model.decision_function(split.X_test)
-        rows.append(fits[key])
+            fits[fit] = model.decision_function(split.X_test)
+        rows.append(fits[fit])
     return np.array(rows)
 
 
@@ -504,10 +530,16 @@ def uci(options: Options) -> Result:
 def _compare_rankers(
     options: Options, tables: Path, names: tuple[str, ...], records: str
 ) -> Result:
+    """Return the result over the data sets of the folder ``tables``.
+
+    ``names`` are the wanted sets (empty for all), and ``records`` is the folder in the output
+    folder that keeps the measures of each set.
+    """
     seeds = options.seeds(REPEATS)
     repeats = len(seeds)
     folder = options.out / records
     sets = [data.name for data in read_sets(tables, names, leaking=True)]
+    # Sets that an earlier call has measured are not measured again.
     work = []
     for mode, flawed in MODES.items():
         for name in sets:
@@ -526,6 +558,7 @@ def _compare_rankers(
         if not path.is_file():
             work.append(delayed(_draws)(tables, name, repeats, n_draws, path))
     Parallel(n_jobs=options.jobs)(work)
+
     measures: ByProtocol = {mode: {} for mode in MODES}
     seconds = 0.0
     for mode, name in product(MODES, sets):
@@ -560,7 +593,14 @@ def _draws(folder: Path, name: str, repeats: int, n_draws: int, path: Path) -> N
     data = read_sets(folder, (name,), leaking=True)[0]
     values = []
     for draw in range(n_draws):
-        measures = measure_rankers(draw_rows(data, draw), True, repeats, ("SVM",), draw * repeats)
+        # Each draw has other rows, and other seeds of the folds.
+        measures = measure_rankers(
+            draw_rows(data, draw),
+            flawed=True,
+            repeats=repeats,
+            methods=("SVM",),
+            first_seed=draw * repeats,
+        )
         values.append(float(np.mean(measures["SVM"]["auc"])))
     write_atomic(path, json.dumps(values).encode())
 
@@ -568,7 +608,13 @@ def _draws(folder: Path, name: str, repeats: int, n_draws: int, path: Path) -> N
 def _one_set(
     folder: Path, name: str, flawed: bool, seeds: range, shuffled: bool, path: Path
 ) -> None:
-    data = draw_rows(read_sets(folder, (name,), flawed)[0], seed=seeds[0])
+    """Write to ``path`` the measures of all rankers on one data set, and the time that they took.
+
+    With ``flawed`` the flaws of the paper are repeated (:data:`MODES`).
+    """
+    # One of the flaws is that columns which give the label away are kept.
+    data_set = read_sets(folder, (name,), leaking=flawed)[0]
+    data = draw_rows(data_set, seed=seeds[0])
     if shuffled:
         data = data._replace(y=np.random.default_rng(seeds[0]).permutation(data.y))
     start = time.process_time()
@@ -620,14 +666,15 @@ def measure_rankers(
 
 
 def _best_on_test(data: DataSet, folds: list[Fold], methods: tuple[str, ...]) -> Measured:
-    tables = [_grid_aucs(data, fold, True, methods) for fold in folds]
+    """Choose each method's grid point on the test folds, as the paper does, and return its AUCs."""
+    aucs_of_folds = [_grid_aucs(data, fold, flawed=True, methods=methods) for fold in folds]
     result: Measured = {}
     for method in methods:
-        table = np.array([fold[method] for fold in tables])
-        mean = table.mean(axis=0)
+        of_method = np.array([of_fold[method] for of_fold in aucs_of_folds])  # (folds, points)
+        mean = of_method.mean(axis=0)
         best = int(mean.argmax())
         result[method] = {
-            "auc": table[:, best].tolist(),
+            "auc": of_method[:, best].tolist(),
             "grid": mean.tolist(),
             "chosen": [best] * len(folds),
         }
@@ -643,19 +690,20 @@ def _best_inside(data: DataSet, folds: list[Fold], methods: tuple[str, ...]) -> 
     for train, test in folds:
         y = data.y[train]
         # Each inner fold needs rows of both classes, because an AUC needs them.
-        rarer_class = int(min(y.sum(), (1 - y).sum()))
-        n_splits = max(2, min(INNER_FOLDS, rarer_class))
+        n_of_rarer_class = int(min(y.sum(), (1 - y).sum()))
+        n_splits = max(2, min(INNER_FOLDS, n_of_rarer_class))
         inner_folds = StratifiedKFold(n_splits, shuffle=True, random_state=0)
-        inner = []
-        for a, b in inner_folds.split(y, y):
-            inner.append(_grid_aucs(data, (train[a], train[b]), False, methods))
+        aucs_of_inner_folds = []
+        for inner_train, inner_test in inner_folds.split(y, y):
+            inner_fold = (train[inner_train], train[inner_test])
+            aucs_of_inner_folds.append(_grid_aucs(data, inner_fold, flawed=False, methods=methods))
         chosen = {}
         for method in methods:
-            mean = np.mean([fold[method] for fold in inner], axis=0)
+            mean = np.mean([of_fold[method] for of_fold in aucs_of_inner_folds], axis=0)
             chosen[method] = int(mean.argmax())
-        outer = _grid_aucs(data, (train, test), False, methods, chosen)
+        tested = _grid_aucs(data, (train, test), flawed=False, methods=methods, only=chosen)
         for method in methods:
-            result[method]["auc"].append(float(outer[method][0]))
+            result[method]["auc"].append(float(tested[method][0]))
             result[method]["chosen"].append(chosen[method])
     return result
 
@@ -679,6 +727,8 @@ def _grid_aucs(
     # One of the paper's flaws is that the test rows, too, determine how features are scaled.
     fitted_on = rows if flawed else train
     X = encode(data.X, fitted_on)
+    # The width of the kernel is a percentile of the distances between rows. It is 0 if nearly all
+    # rows are equal; the least width keeps gamma finite.
     width = max(np.percentile(pdist(X[fitted_on]), WIDTH_PERCENTILE), 1e-12)
     gamma = float(1.0 / (2.0 * width**2))
     split = Split(X[train], data.y[train], X[test], gamma)
@@ -725,16 +775,20 @@ def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     >>> aucs(np.array([1, 1, 0]), scores).tolist()
     [1.0, 0.75, 0.5]
     """
-    scores = np.where(np.isfinite(scores).all(axis=1, keepdims=True), scores, 0.0)
+    # The scores of a refused fit all become 0, and so tie.
+    fitted = np.isfinite(scores).all(axis=1, keepdims=True)
+    scores = np.where(fitted, scores, 0.0)
+    # Scores as whole multiples of TIE times their range. Equal scores have no range.
     span = np.ptp(scores, axis=1, keepdims=True)
     steps = np.round(scores / np.where(span > 0, span, 1.0) / TIE)
     ranks = rankdata(steps, axis=1)
-    positive = y.sum()
-    negative = len(y) - positive
+    n_positive = y.sum()
+    n_negative = len(y) - n_positive
     # The number of pairs (positive, negative) in the right order is the sum of the positives' ranks
     # minus the smallest sum that these ranks could have (Mann and Whitney).
-    right = ranks[:, y == 1].sum(axis=1) - positive * (positive + 1) / 2
-    return np.asarray(right / (positive * negative))
+    smallest_sum = n_positive * (n_positive + 1) / 2
+    n_right_pairs = ranks[:, y == 1].sum(axis=1) - smallest_sum
+    return np.asarray(n_right_pairs / (n_positive * n_negative))
 
 
 BATCHES = 5
@@ -769,12 +823,12 @@ def roi(options: Options) -> Result:
     table = aggregated.table
     cohort = "Simulated cohort" if aggregated.simulated else "Cohort"
     y = table.labels["truth"].to_numpy(float)
-    histology = bool(np.isfinite(y).any())
-    if not histology:
+    has_histology = bool(np.isfinite(y).any())
+    if not has_histology:
         y = np.where(np.isfinite(table.y), table.y > 0.5, np.nan)
     if options.shuffled:
         y = np.random.default_rng(options.first_seed).permutation(y)
-    return compare_losses(table.X, y, table.groups, options, cohort, histology)
+    return compare_losses(table.X, y, table.groups, options, cohort, has_histology)
 
 
 def compare_losses(
@@ -826,11 +880,13 @@ def compare_losses(
     X = X[with_truth].reset_index(drop=True)
     y = y[with_truth]
     patients = patients[with_truth]
-    batches = options.repeats or BATCHES
-    batch = np.unique(patients, return_inverse=True)[1] % batches
+    # Patients are dealt into batches in turn, so that all regions of a patient are in one batch.
+    n_batches = options.repeats or BATCHES
+    _, patient_numbers = np.unique(patients, return_inverse=True)
+    batch = patient_numbers % n_batches
     # A batch whose regions are all of one class has no AUC, and cannot be a test set.
     usable = []
-    for number in range(batches):
+    for number in range(n_batches):
         if len(np.unique(y[batch == number])) == 2:
             usable.append(number)
     # For each pair (a, b) of batches, models are trained on all batches except a and b, and tested
@@ -841,7 +897,8 @@ def compare_losses(
     for b in usable:
         for a in usable:
             pairs.append((a, b))
-            work.append(delayed(_one_batch)(X, y, batch == a, (batch == a) | (batch == b)))
+            left_out = (batch == a) | (batch == b)
+            work.append(delayed(_one_batch)(X, y, batch == a, left_out))
     tested = dict(zip(pairs, Parallel(n_jobs=options.jobs)(work), strict=True))
     summary = pd.DataFrame([_row_of_method(method, tested, usable) for method in METHODS])
     maps = {}
@@ -869,33 +926,41 @@ def compare_losses(
 def _row_of_method(
     method: str, tested: dict[tuple[int, int], dict[str, np.ndarray]], batches: list[int]
 ) -> dict[str, object]:
-    grid = np.array([tested[b, b][method] for b in batches])
+    """Return the AUC of a method over the batches, with its standard error.
+
+    ``tested`` has the AUC of each grid point by pair (a, b): tested on batch a by a model that saw
+    neither a nor b.
+    """
+    aucs_of_batches = np.array([tested[b, b][method] for b in batches])  # (batches, grid points)
+    # The grid point of batch b is the best one on the other batches.
     chosen = []
     for b in batches:
-        other_batches = [tested[a, b][method] for a in batches if a != b]
-        chosen.append(int(np.mean(other_batches, axis=0).argmax()))
-    values = grid[np.arange(len(grid)), chosen]
+        on_other_batches = [tested[a, b][method] for a in batches if a != b]
+        chosen.append(int(np.mean(on_other_batches, axis=0).argmax()))
+    values = aucs_of_batches[np.arange(len(aucs_of_batches)), chosen]
     return {
         "method": method,
         "AUC": float(values.mean()),
         "standard error": float(values.std(ddof=1) / np.sqrt(len(values))),
-        "best of the grid on the tested batches": float(grid.mean(axis=0).max()),
+        "best of the grid on the tested batches": float(aucs_of_batches.mean(axis=0).max()),
         "published, CT colonography": COLONOGRAPHY.get(method, np.nan),
     }
 
 
 def _one_batch(
-    X: pd.DataFrame, y: np.ndarray, new: np.ndarray, left_out: np.ndarray
+    X: pd.DataFrame, y: np.ndarray, is_test: np.ndarray, left_out: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the AUC of every method and grid point on the rows ``new``.
+    """Return the AUC of every method and grid point on the rows where ``is_test`` is true.
 
-    The methods are trained without the rows ``left_out``.
+    The methods are trained without the rows where ``left_out`` is true.
     """
     train = np.flatnonzero(~left_out)
-    test = np.flatnonzero(new)
+    test = np.flatnonzero(is_test)
     rows = encode(X, train)
+    # The width of the kernel is a percentile of the distances between training rows.
     width = np.percentile(pdist(rows[train]), WIDTH_PERCENTILE)
-    split = Split(rows[train], y[train], rows[test], float(1.0 / (2.0 * width**2)))
+    gamma = float(1.0 / (2.0 * width**2))
+    split = Split(rows[train], y[train], rows[test], gamma)
     by_method = {}
     with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore")  # solvers warn at the most extreme grid points

@@ -89,24 +89,26 @@ def acquire(
     >>> round(float(image.mean()), 1), image.shape
     (2.5, (4, 64, 64))
     """
-    shape = clean.shape[-2:]
-    window = _k_space_filter(shape)
-    power = float(np.sqrt(np.mean(window**2)))
+    n_y, n_x = clean.shape[-2:]
+    window = _k_space_filter((n_y, n_x))
     noise = rng.standard_normal((2, *clean.shape), dtype=np.float32)
     # White noise (independent from voxel to voxel) is white in k-space, too. It is added in k-space
-    # before the filter, so that the filter correlates the noise of neighbouring voxels.
-    scale = np.float32(sd / power * np.sqrt(shape[0] * shape[1]))
-    space = fft2(clean.astype(np.complex64))
+    # before the filter, so that the filter correlates the noise of neighbouring voxels. The filter
+    # removes a part of the noise, so it is made stronger by that part.
+    left_by_filter = float(np.sqrt(np.mean(window**2)))
+    scale = np.float32(sd / left_by_filter * np.sqrt(n_y * n_x))
+    k_space = fft2(clean.astype(np.complex64))
     if any(moved):
         # To shift the image along y and x, k-space is multiplied by phase factors.
-        y = np.fft.fftfreq(shape[0])[:, None] * moved[0]
-        x = np.fft.fftfreq(shape[1]) * moved[1]
-        space *= np.exp(-2j * np.pi * (y + x)).astype(np.complex64)
+        moved_y, moved_x = moved
+        phase_y = np.fft.fftfreq(n_y)[:, None] * moved_y
+        phase_x = np.fft.fftfreq(n_x) * moved_x
+        k_space *= np.exp(-2j * np.pi * (phase_y + phase_x)).astype(np.complex64)
     if blur is not None:
-        space *= blur
-    space.real += scale * noise[0]
-    space.imag += scale * noise[1]
-    image = ifft2(space * window, overwrite_x=True)
+        k_space *= blur
+    k_space.real += scale * noise[0]
+    k_space.imag += scale * noise[1]
+    image = ifft2(k_space * window, overwrite_x=True)
     if added is not None:
         image += added
     return np.asarray(np.abs(image))
@@ -136,10 +138,11 @@ def blur_filter(shape: tuple[int, int], spacing: tuple[float, float], fwhm_mm: f
     >>> float(factor[0, 0]), bool(factor[4, 0] < 0.001)
     (1.0, True)
     """
+    # Frequencies in 1/mm. The transform of a Gaussian is a Gaussian.
     y = np.fft.fftfreq(shape[0], spacing[0])[:, None]
     x = np.fft.fftfreq(shape[1], spacing[1])
-    sd = fwhm_mm / _FWHM
-    exponent = -2.0 * (np.pi * sd) ** 2 * (y**2 + x**2)
+    sd_mm = fwhm_mm / _FWHM
+    exponent = -2.0 * (np.pi * sd_mm) ** 2 * (y**2 + x**2)
     return np.asarray(np.exp(exponent).astype(np.float32))
 
 
@@ -181,15 +184,17 @@ def interpolated_noise(
     (3, 0.7)
     """
     n_y, n_x = shape[1:]
-    white = rng.standard_normal((2, *shape), dtype=np.float32)
+    real, imaginary = rng.standard_normal((2, *shape), dtype=np.float32)
+    # White noise in k-space, without the frequencies that are not sampled. The highest frequency of
+    # the stored image is one half.
     y = np.fft.fftfreq(n_y)[:, None]
     x = np.fft.fftfreq(n_x)
     sampled = np.sqrt(y**2 + x**2) <= 0.5 / interpolation
-    space = (white[0] + 1j * white[1]) * sampled
+    k_space = (real + 1j * imaginary) * sampled
     # Only the sampled share of k-space has noise. The noise there is stronger, so that the image
     # has the standard deviation that is asked for.
     scale = np.float32(sd * np.sqrt(n_y * n_x / sampled.mean()))
-    return np.asarray(ifft2(scale * space, overwrite_x=True))
+    return np.asarray(ifft2(scale * k_space, overwrite_x=True))
 
 
 def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) -> np.ndarray:
@@ -222,19 +227,20 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     """
     if shift_mm is None:
         return image
-    step = shift_mm / spacing_y
+    shift = shift_mm / spacing_y  # voxels
     # The signal that is seen at a voxel comes from a place at lower y. The displacement is read at
     # the voxel and not at that place. The two displacements are nearly equal, because the field of
     # displacements is smooth.
-    count = image.shape[1]
-    source = np.clip(np.arange(count)[None, :, None] - step, 0, count - 1)
-    low = np.minimum(source.astype(int), count - 2)
-    fraction = source - low
-    moved = np.take_along_axis(image, low, 1) * (1 - fraction)
-    moved += np.take_along_axis(image, low + 1, 1) * fraction
+    n_y = image.shape[1]
+    source = np.clip(np.arange(n_y)[None, :, None] - shift, 0, n_y - 1)
+    # Linear interpolation between the voxel below the source and the next one.
+    below = np.minimum(source.astype(int), n_y - 2)
+    fraction = source - below
+    moved = np.take_along_axis(image, below, 1) * (1 - fraction)
+    moved += np.take_along_axis(image, below + 1, 1) * fraction
     # Where the displacement becomes smaller with y, the signals of several voxels come to one place
     # and add up. The last factor stands for this.
-    return np.asarray(moved * (1 - np.gradient(step, axis=1)))
+    return np.asarray(moved * (1 - np.gradient(shift, axis=1)))
 
 
 def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
@@ -262,17 +268,20 @@ def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
     ([0.0, 0.0], True)
     """
     path: np.ndarray = rng.normal(0, DRIFT_MM_MIN) * times[:, None] / 60.0
+    # The jump is drawn for every man, so that all take the same number of draws.
     jump = rng.normal(0, JUMP_MM, 2)
-    when = rng.uniform(times[0], times[-1])
+    time_of_jump = rng.uniform(times[0], times[-1])
     if rng.random() < JUMP_SHARE:
-        path = path + jump * (times[:, None] >= when)
+        path = path + jump * (times[:, None] >= time_of_jump)
     return path
 
 
 @lru_cache(maxsize=8)
 def _k_space_filter(shape: tuple[int, int]) -> np.ndarray:
     """Return the filter by which k-space (y, x) is multiplied: an ellipse with a cosine edge."""
+    # Frequencies as shares of the sampled part: 1 is its border.
     y = np.fft.fftfreq(shape[0])[:, None] / (0.5 * _PHASE)
     x = np.fft.fftfreq(shape[1]) / (0.5 * _READOUT)
+    # 0 where the filter is flat, 1 at the border of the sampled part and beyond.
     edge = np.clip((np.sqrt(y**2 + x**2) - _FLAT) / (1 - _FLAT), 0, 1)
     return (0.5 * (1 + np.cos(np.pi * edge))).astype(np.float32)

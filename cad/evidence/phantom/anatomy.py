@@ -11,6 +11,11 @@ from cad.evidence.phantom.shapes import Shape, Wave, ripples
 from cad.mri.imaging.volume import triple
 
 _MOST = {"adc": 3000.0, "ve": 0.9, "vp": 0.3}  # largest allowed value of ADC, ve and vp in a tissue
+_BACK = 0.86
+_TAPER = 0.45
+"""How much flatter the gland is behind than in front, and how much narrower its apex is."""
+_SHARE_OF_ELLIPSOID = 0.79
+"""Volume of such a gland, as a share of the volume of the ellipsoid with its semi-axes."""
 
 
 @dataclass(frozen=True)
@@ -76,21 +81,30 @@ def build_anatomy(rng: np.random.Generator) -> Anatomy:
         Shapes of organs and zones in the gland's frame (mm), the parameters of the man's tissues,
         and the semi-axes of the gland (mm).
     """
-    volume = float(
-        np.clip(
-            np.exp(rng.normal(np.log(params.GLAND_ML), params.GLAND_SD)), *params.GLAND_LIMITS_ML
-        )
-    )
+    # The gland's volume (mL), its proportions, and from both its semi-axes (mm).
+    drawn_volume = np.exp(rng.normal(np.log(params.GLAND_ML), params.GLAND_SD))
+    volume = float(np.clip(drawn_volume, *params.GLAND_LIMITS_ML))
     proportion = np.array([1.28, 0.86, 1.00]) * np.exp(rng.normal(0, 0.05, 3))
-    radius = (volume * 1000 / (4 / 3 * np.pi * float(np.prod(proportion)) * 0.79)) ** (1 / 3)
-    a, b, c = (float(v) for v in radius * proportion)
+    volume_of_unit = 4 / 3 * np.pi * float(np.prod(proportion)) * _SHARE_OF_ELLIPSOID
+    radius = (volume * 1000 / volume_of_unit) ** (1 / 3)
+    a, b, c = (float(axis) for axis in radius * proportion)
+
+    # The man's tissues: what is common to his whole gland, and a little more for each tissue.
     tissues = dict(params.TISSUES)
     common = {name: float(rng.normal(0, sd)) for name, sd in params.PATIENT_SD.items()}
     for name in ("PZ", "TZ", "CZ", "AFS", "capsule", "urethra"):
         shift = {key: value + float(rng.normal(0, 0.04)) for key, value in common.items()}
         tissues[name] = vary(params.TISSUES[name], shift)
+
+    # The shapes, from the outside to the inside: a later shape replaces an earlier one.
     gland = Shape(
-        "capsule", (0, 0, 0), (a, b, c), "rim", waves=ripples(rng, 0.03, 20), back=0.86, taper=0.45
+        "capsule",
+        (0, 0, 0),
+        (a, b, c),
+        "rim",
+        waves=ripples(rng, 0.03, 20),
+        back=_BACK,
+        taper=_TAPER,
     )
     shapes = [*_surroundings(rng, a, b, c), gland, *_draw_zones(rng, a, b, c, volume, gland.waves)]
     shapes += _nodules(rng, tissues, shapes, volume)
@@ -113,7 +127,7 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
         Semi-axes of the gland along x, y and z, mm.
     """
     shapes: list[Shape] = []
-    back_of_gland = b * 0.86
+    back_of_gland = b * _BACK
     pelvic_wall = max(a + 16.0, 40.0) + rng.uniform(-1, 2)  # distance from the middle, mm
     vein_x = min(pelvic_wall + 4, 48)
     artery_x = min(pelvic_wall + 15, 59)
@@ -171,23 +185,33 @@ def _draw_zones(
     """Draw the peripheral zone with its capsule, the central and transition zones, and the
     stroma.
     """
-    rim = 0.9
-    grown = float(np.clip(1.0 - 20.0 / volume + rng.normal(0, 0.05), 0.18, 0.72)) ** (1 / 3)
-    lean = 0.05 * b * (1 - grown)
-    inner = (a - rim, b - rim, c - rim)
+    # Peripheral and central zone. What the peripheral zone leaves of the gland is its capsule.
+    capsule = 0.9  # mm
+    inner = (a - capsule, b - capsule, c - capsule)
+    # The transition zone has the share of the gland's volume that lies beyond 20 mL; the cube root
+    # of this share is a factor on lengths. In small glands the zone lies farther to the front.
+    share_of_tz = float(np.clip(1.0 - 20.0 / volume + rng.normal(0, 0.05), 0.18, 0.72))
+    grown = share_of_tz ** (1 / 3)
+    forwards = 0.05 * b * (1 - grown)
     zones = [
-        Shape("PZ", (0, 0, 0), inner, "PZ", ("rim",), waves=waves, back=0.86, taper=0.45),
+        Shape("PZ", (0, 0, 0), inner, "PZ", ("rim",), waves=waves, back=_BACK, taper=_TAPER),
         Shape("CZ", (0, 0.34 * b, 0.62 * c), (0.52 * a, 0.36 * b, 0.42 * c), "CZ", within=("PZ",)),
     ]
+
+    # The two lobes of the transition zone, each with a thin capsule of its own.
     for side in (-1, 1):
         uneven = 1.0 + float(rng.normal(0, 0.06))
-        centre = (side * 0.30 * a * grown, (-0.30 + 0.12 * grown) * b - lean, 0.10 * c)
+        centre = (side * 0.30 * a * grown, (-0.30 + 0.12 * grown) * b - forwards, 0.10 * c)
         axes = (0.62 * a * grown * uneven, 0.92 * b * grown * uneven, 0.92 * c * grown)
-        ripple = ripples(rng, 0.06, 16)
+        lobe_waves = ripples(rng, 0.06, 16)
+        zones.append(
+            Shape("capsule", centre, axes, "rim TZ", within=("PZ", "CZ"), waves=lobe_waves)
+        )
+        inner_axes = (axes[0] - 0.8, axes[1] - 0.8, axes[2] - 0.8)
         within = ("PZ", "CZ", "rim TZ", "TZ")
-        zones.append(Shape("capsule", centre, axes, "rim TZ", within=within[:2], waves=ripple))
-        thin = (axes[0] - 0.8, axes[1] - 0.8, axes[2] - 0.8)
-        zones.append(Shape("TZ", centre, thin, "TZ", within=within, waves=ripple))
+        zones.append(Shape("TZ", centre, inner_axes, "TZ", within=within, waves=lobe_waves))
+
+    # The anterior fibromuscular stroma, in front
     zones.append(
         Shape(
             "AFS",
@@ -212,9 +236,11 @@ def _nodules(
         lobe = lobes[int(rng.integers(len(lobes)))]
         offset = rng.normal(0, 0.45, 3) * np.array(lobe.axes)
         radius = float(rng.uniform(2.5, 6.5))
-        place = triple(np.array(lobe.centre) + offset)
-        stretch = rng.uniform(0.8, 1.2, 3) * radius
+        centre = triple(np.array(lobe.centre) + offset)
+        axes = rng.uniform(0.8, 1.2, 3) * radius
         name = f"nodule {number}"
+        # Stromal nodules are darker in T2 and ADC than the zone, and enhance more; glandular
+        # nodules are brighter.
         stromal = rng.random() < 0.4
         shift = {
             "t2": float(rng.normal(-0.35 if stromal else 0.22, 0.12)),
@@ -224,8 +250,8 @@ def _nodules(
         tissues[name] = vary(tissues["TZ"], shift)
         waves = ripples(rng, 0.06, 8)
         nodules += [
-            Shape("capsule", place, triple(stretch), "TZ", ("TZ",), waves=waves),
-            Shape(name, place, triple(stretch - 0.7), "TZ", ("TZ",), waves=waves),
+            Shape("capsule", centre, triple(axes), "TZ", ("TZ",), waves=waves),
+            Shape(name, centre, triple(axes - 0.7), "TZ", ("TZ",), waves=waves),
         ]
     return nodules
 
@@ -236,17 +262,17 @@ def _haemorrhage(
     """Draw patches of blood in the peripheral zone of men who had a biopsy before."""
     if rng.random() >= params.HAEMORRHAGE_SHARE:
         return []
-    tissues["old blood"] = vary(
-        tissues["PZ"], {k: np.log(v) for k, v in params.HAEMORRHAGE.items()}
-    )
+    shift = {name: np.log(factor) for name, factor in params.HAEMORRHAGE.items()}
+    tissues["old blood"] = vary(tissues["PZ"], shift)
     a, b, c = axes
     patches = []
     for _ in range(int(rng.integers(*params.HAEMORRHAGE_PATCHES))):
-        around = rng.uniform(-1.2, 1.2)
-        place = (0.8 * a * np.sin(around), 0.7 * b * np.cos(around), rng.uniform(-0.6, 0.5) * c)
+        # The angle goes along the peripheral zone, from one side over the back (0) to the other.
+        angle = rng.uniform(-1.2, 1.2)
+        centre = (0.8 * a * np.sin(angle), 0.7 * b * np.cos(angle), rng.uniform(-0.6, 0.5) * c)
         size = rng.uniform(*params.HAEMORRHAGE_RADIUS_MM) * np.exp(rng.normal(0, 0.2, 3))
         waves = ripples(rng, 0.15, 6)
         patches.append(
-            Shape("old blood", triple(np.array(place)), triple(size), "PZ", ("PZ",), waves=waves)
+            Shape("old blood", triple(np.array(centre)), triple(size), "PZ", ("PZ",), waves=waves)
         )
     return patches

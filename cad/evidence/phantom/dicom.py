@@ -83,84 +83,106 @@ def write_dicom(folder: Path, patient: Patient, protocol: SiteProtocol, patient_
 
 
 def _list_series(patient: Patient, protocol: SiteProtocol) -> list[Series]:
+    """Return all series of a patient in the order of a real examination.
+
+    The order is T2, diffusion images and their ADC map, flip-angle images, and the frames of the
+    dynamic series, each a series of its own.
+    """
     study = patient.study
     t2w = present(study.t2w)
     adc = present(study.adc)
     dce = present(study.dce)
-    repetition, echo = (1000 * v for v in protocol.t2_times)
     original = ("ORIGINAL", "PRIMARY", "OTHER")
-    out = [Series(2, "t2_tse_tra", t2w, 60, original, ("SE", "tse2d1"), repetition, echo, 90)]
-    for number, (b, volume) in enumerate(study.diffusion, start=3):
-        out.append(
+    t2_repetition, t2_echo = (1000 * seconds for seconds in protocol.t2_times)  # ms
+    series = [
+        Series(
+            number=2,
+            description="t2_tse_tra",
+            volume=t2w,
+            start=60,
+            image_type=original,
+            sequence=("SE", "tse2d1"),
+            repetition=t2_repetition,
+            echo=t2_echo,
+            flip=90,
+        )
+    ]
+    for number, (b_value, volume) in enumerate(study.diffusion, start=3):
+        series.append(
             Series(
-                number,
-                "ep2d_diff_tra",
-                volume,
-                300,
-                original,
-                ("EP", f"ep_b{b:g}t"),
-                3400,
-                70,
-                90,
-                b,
+                number=number,
+                description="ep2d_diff_tra",
+                volume=volume,
+                start=300,
+                image_type=original,
+                sequence=("EP", f"ep_b{b_value:g}t"),
+                repetition=3400,
+                echo=70,
+                flip=90,
+                b_value=b_value,
             )
         )
-    low, high = protocol.b_values
-    out.append(
+    low_b, high_b = protocol.b_values
+    series.append(
         Series(
-            5,
-            "ep2d_diff_tra_ADC",
-            adc,
-            300,
-            ("DERIVED", "PRIMARY", "OTHER", "ADC"),
-            ("EP", f"ep_b{low:g}_{high:g}"),
-            3400,
-            70,
-            90,
+            number=5,
+            description="ep2d_diff_tra_ADC",
+            volume=adc,
+            start=300,
+            image_type=("DERIVED", "PRIMARY", "OTHER", "ADC"),
+            sequence=("EP", f"ep_b{low_b:g}_{high_b:g}"),
+            repetition=3400,
+            echo=70,
+            flip=90,
         )
     )
-    gradient = ("GR", "fl3d1")
-    tr = 1000 * protocol.dce_times[0]
+
+    # Flip-angle images and dynamic series are of one kind, a spoiled gradient echo.
+    gradient_echo = ("GR", "fl3d1")
+    repetition = 1000 * protocol.dce_times[0]  # ms
     for number, (flip, volume) in enumerate(study.vfa, start=6):
-        out.append(
+        series.append(
             Series(
-                number,
-                f"vibe_flip_{flip:g}deg",
-                volume,
-                500 + 40 * number,
-                original,
-                gradient,
-                tr,
-                1.4,
-                flip,
+                number=number,
+                description=f"vibe_flip_{flip:g}deg",
+                volume=volume,
+                start=500 + 40 * number,
+                image_type=original,
+                sequence=gradient_echo,
+                repetition=repetition,
+                echo=1.4,
+                flip=flip,
             )
         )
-    first = 6 + len(study.vfa)
+    first_dynamic = 6 + len(study.vfa)
     for phase, (time, frame) in enumerate(zip(dce.times, dce.frames, strict=True)):
-        volume = dce.grid.with_array(frame)
-        out.append(
+        series.append(
             Series(
-                first + phase,
-                "vibe_dynamic",
-                volume,
-                1000 + float(time),
-                original,
-                gradient,
-                tr,
-                1.4,
-                protocol.flip,
+                number=first_dynamic + phase,
+                description="vibe_dynamic",
+                volume=dce.grid.with_array(frame),
+                start=1000 + float(time),
+                image_type=original,
+                sequence=gradient_echo,
+                repetition=repetition,
+                echo=1.4,
+                flip=protocol.flip,
             )
         )
-    return out
+    return series
 
 
 def _slice_dataset(
     series: Series, index: int, patient_id: str, series_uid: str, protocol: SiteProtocol
 ) -> Dataset:
+    """Return one slice of a series as a DICOM object; ``index`` counts the slices from 0."""
     volume = series.volume
     rows, columns = volume.shape[1:]
     direction = np.asarray(volume.direction)
     position = volume.index_to_patient(np.array([0, 0, index]))
+    is_gradient_echo = series.sequence[0] == "GR"
+
+    # Class and identity
     data = Dataset()
     data.SOPClassUID = MRImageStorage
     data.SOPInstanceUID = _simulated_uid(patient_id, series.number, index)
@@ -175,6 +197,8 @@ def _slice_dataset(
     data.StudyID = "1"
     data.AccessionNumber = ""
     data.ReferringPhysicianName = ""
+
+    # Time, scanner and series
     data.StudyDate = data.SeriesDate = data.AcquisitionDate = data.ContentDate = _DATE
     data.StudyTime = _clock(0)
     data.SeriesTime = data.AcquisitionTime = data.ContentTime = _clock(series.start)
@@ -193,10 +217,12 @@ def _slice_dataset(
     data.InstanceNumber = index + 1
     data.ImageType = list(series.image_type)
     data.ImageComments = "Simulated image: no patient"
+
+    # How the image was measured
     data.ScanningSequence, data.SequenceName = series.sequence
-    data.SequenceVariant = "SK" if series.sequence[0] != "GR" else "SP"
+    data.SequenceVariant = "SP" if is_gradient_echo else "SK"  # spoiled, or segmented k-space
     data.ScanOptions = ""
-    data.MRAcquisitionType = "3D" if series.sequence[0] == "GR" else "2D"
+    data.MRAcquisitionType = "3D" if is_gradient_echo else "2D"
     data.MagneticFieldStrength = 3
     data.RepetitionTime = _decimal_string(series.repetition)
     data.EchoTime = _decimal_string(series.echo)
@@ -204,10 +230,15 @@ def _slice_dataset(
     data.EchoTrainLength = 1
     if series.b_value is not None:
         data.DiffusionBValue = float(series.b_value)
-    data.ImagePositionPatient = [_decimal_string(v) for v in position]
-    data.ImageOrientationPatient = [_decimal_string(v) for v in direction[:, :2].T.ravel()]
+
+    # Where the slice lies: its first voxel, and the directions of its rows and columns
+    data.ImagePositionPatient = [_decimal_string(coordinate) for coordinate in position]
+    along_rows_and_columns = direction[:, :2].T.ravel()
+    data.ImageOrientationPatient = [_decimal_string(cosine) for cosine in along_rows_and_columns]
     data.PixelSpacing = [_decimal_string(volume.spacing[1]), _decimal_string(volume.spacing[0])]
     data.SliceThickness = data.SpacingBetweenSlices = _decimal_string(volume.spacing[2])
+
+    # The voxels: unsigned, 12 of 16 bits used
     data.SamplesPerPixel = 1
     data.PhotometricInterpretation = "MONOCHROME2"
     data.Rows = rows
@@ -219,15 +250,17 @@ def _slice_dataset(
     pixels = np.minimum(volume.array[index], 4095).astype("<u2")
     data.SmallestImagePixelValue = int(pixels.min())
     data.LargestImagePixelValue = int(pixels.max())
-    top = int(np.percentile(pixels, 99)) + 1
-    data.WindowCenter = top // 2
-    data.WindowWidth = max(top, 2)
+    # The window for display goes from 0 to the 99th percentile. Its width must not be below 2.
+    window_top = int(np.percentile(pixels, 99)) + 1
+    data.WindowCenter = window_top // 2
+    data.WindowWidth = max(window_top, 2)
     data.PixelData = pixels.tobytes()
     return data
 
 
 @door("own", "our own DICOM objects")
 def _encoded(data: Dataset) -> bytes:
+    """Return a DICOM object as the bytes of a file."""
     meta = FileMetaDataset()
     meta.MediaStorageSOPClassUID = data.SOPClassUID
     meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID
@@ -243,15 +276,24 @@ def _encoded(data: Dataset) -> bytes:
 
 
 def _simulated_uid(*words: object) -> str:
-    digest = hashlib.sha256("/".join(map(str, ("cad simulate", *words))).encode()).digest()
+    """Return a UID that is derived from words, such as patient and series: equal words, equal UID.
+
+    The form ``2.25.`` and a number is free for anybody. The number may have 128 bits at most.
+    """
+    text = "/".join(map(str, ("cad simulate", *words)))
+    digest = hashlib.sha256(text.encode()).digest()
     return f"2.25.{int.from_bytes(digest[:15], 'big')}"
 
 
 def _clock(seconds: float) -> str:
+    """Return a time after the start of the examination as DICOM writes it, ``HHMMSS.ffffff``."""
     whole, micro = divmod(round((_START + seconds) * 1_000_000), 1_000_000)
-    return f"{whole // 3600:02d}{whole // 60 % 60:02d}{whole % 60:02d}.{micro:06d}"
+    hours = whole // 3600
+    minutes = whole // 60 % 60
+    return f"{hours:02d}{minutes:02d}{whole % 60:02d}.{micro:06d}"
 
 
 def _decimal_string(value: float) -> str:
     """Return a number as a DICOM decimal string, which has at most 16 characters."""
-    return f"{float(value) + 0.0:.9g}"
+    without_sign_of_zero = float(value) + 0.0  # -0.0 becomes 0.0
+    return f"{without_sign_of_zero:.9g}"

@@ -93,10 +93,12 @@ def case_mix(seed: int, index: int, prevalence: float | None = None) -> tuple[in
     CadError
         For a prevalence of 0 or less, or above :func:`usual_prevalence`.
     """
-    block, place = divmod(index, BLOCK)
+    # Patients come in blocks of 49. Each block has all numbers of REGIONS and CANCERS, in random
+    # order. The second number of a seed only separates these draws from others of the same seed.
+    block, index_in_block = divmod(index, BLOCK)
     rng = np.random.default_rng([seed, 0x5EED, block])
-    regions = rng.permutation(np.array(REGIONS))[place]
-    cancers = int(rng.permutation(np.array(CANCERS))[place])
+    regions = rng.permutation(np.array(REGIONS))[index_in_block]
+    cancers = int(rng.permutation(np.array(CANCERS))[index_in_block])
     if prevalence is None:
         return int(regions), cancers
     usual = usual_prevalence()
@@ -105,8 +107,8 @@ def case_mix(seed: int, index: int, prevalence: float | None = None) -> tuple[in
             f"a prevalence of {prevalence:g} cannot be simulated: it lies above 0 and up to "
             f"{usual:.2f}, the share without losing any cancer"
         )
-    keeps = np.random.default_rng([seed, 0x9EA1, index]).random() < prevalence / usual
-    return int(regions), cancers if keeps else 0
+    keeps_cancers = np.random.default_rng([seed, 0x9EA1, index]).random() < prevalence / usual
+    return int(regions), cancers if keeps_cancers else 0
 
 
 def usual_prevalence() -> float:
@@ -117,8 +119,9 @@ def usual_prevalence() -> float:
     >>> round(usual_prevalence(), 3)
     0.739
     """
-    insignificant = params.ISUP_SHARES[0]
-    shares = [1 - insignificant**count for count in CANCERS]
+    # A man has no significant cancer if each of his cancers has ISUP grade 1.
+    share_of_grade_1 = params.ISUP_SHARES[0]
+    shares = [1 - share_of_grade_1**count for count in CANCERS]
     return float(np.mean(shares))
 
 
@@ -139,7 +142,9 @@ def draw_cloud(rng: np.random.Generator, anatomy: Anatomy) -> tuple[np.ndarray, 
     zones : ndarray of str, shape (n,)
         Zone of each point; empty outside the gland.
     """
-    points = rng.uniform(-1, 1, (POINTS, 3)) * np.array(anatomy.axes) * np.array([1, 1, 0.72])
+    # Base and apex are left out along z.
+    share_of_axes = np.array([1, 1, 0.72])
+    points = rng.uniform(-1, 1, (POINTS, 3)) * np.array(anatomy.axes) * share_of_axes
     return points, zones_at(anatomy, points)
 
 
@@ -181,15 +186,24 @@ def draw_regions(
     """
     regions: list[TrueRegion] = []
     malignant = rng.permutation(np.arange(count) < cancers)
+    # Each region has its own stream of random numbers, so that the attempts to place one region do
+    # not change the others.
     streams = [np.random.default_rng(rng.integers(2**63)) for _ in range(count)]
     # Cancers are larger than benign regions and need more room, so that they are placed first. The
     # number of a region does not depend on the order of placing. So nobody can tell a cancer by its
     # number.
-    for number in sorted(range(count), key=lambda k: not malignant[k]):
+    cancers_first = sorted(range(count), key=lambda index: not malignant[index])
+    for index in cancers_first:
         for attempt in range(12):  # a region that finds no place is drawn again, and smaller
-            bad = bool(malignant[number])
-            scale = 0.94**attempt
-            region = _draw_region(streams[number], anatomy, cloud, number + 1, bad, scale, regions)
+            region = _draw_region(
+                streams[index],
+                anatomy,
+                cloud,
+                number=index + 1,
+                malignant=bool(malignant[index]),
+                scale=0.94**attempt,
+                others=regions,
+            )
             if region is not None:
                 regions.append(region)
                 break
@@ -210,6 +224,7 @@ def _draw_region(
     ``number`` is the region's number, from 1. ``scale`` is a factor on the radius; it is below 1
     when an earlier draw of the region found no place. ``others`` are the man's regions so far.
     """
+    # The kind of the region, and the zone in which it arises.
     if malignant:
         kind = "cancer"
         finding = params.CANCER
@@ -225,17 +240,23 @@ def _draw_region(
         severity = finding.severity
         zone = finding.zones[0]
     latent = float(norm.ppf(severity) + rng.normal(0, params.LATENT_SD))
+
+    # How large it is, and where it has room.
     group = "cancer" if malignant else "benign"
-    middle, spread = params.RADIUS_MM[group]
-    drawn = middle * np.exp(rng.normal(0, spread))
-    radius = float(np.clip(drawn, *params.RADIUS_LIMITS_MM) * scale)
+    median, spread = params.RADIUS_MM[group]
+    drawn_radius = median * np.exp(rng.normal(0, spread))
+    radius = float(np.clip(drawn_radius, *params.RADIUS_LIMITS_MM) * scale)
     axes = radius * np.exp(rng.normal(0, 0.10, 3)) * np.array(params.PROPORTIONS[group])
     centre = _centre_of_region(rng, anatomy, cloud, zone, axes, malignant, others)
     if centre is None:
         return None
+
+    # Its tissue and shape. The region lies along the capsule of the gland.
     tissue = _tissue(rng, anatomy.tissues[zone], finding, latent)
-    # A cancer grows across the borders of zones; a benign finding stays within its zone.
-    within = (zone, *(z for z in CROSSED if malignant and z != zone))
+    within: tuple[str, ...] = (zone,)
+    if malignant:
+        # A cancer grows across the borders of zones; a benign finding stays within its zone.
+        within = (zone, *(other for other in CROSSED if other != zone))
     angle = float(_tangent_angle(anatomy, np.array(centre))) + float(rng.uniform(-0.3, 0.3))
     waves = ripples(rng, 0.10, 2.2 * float(axes.min()))
     name = f"roi {number}"
@@ -243,7 +264,16 @@ def _draw_region(
     if finding.capsule:
         rim = Shape("capsule", centre, triple(axes + 0.8), within[0], within, angle, waves)
         shapes.insert(0, rim)
-    return TrueRegion(number, kind, zone, isup, latent, radius, shapes, tissue)
+    return TrueRegion(
+        number=number,
+        kind=kind,
+        zone=zone,
+        isup=isup,
+        latent=latent,
+        radius=radius,
+        shapes=shapes,
+        tissue=tissue,
+    )
 
 
 def _tissue(
@@ -259,8 +289,9 @@ def _tissue(
     cancer = params.TISSUES["cancer"]
     shift = {}
     for name, sd in params.UNEXPLAINED.items():
-        toward = severity * np.log(getattr(cancer, name) / getattr(native, name))
-        shift[name] = float(toward + np.log(getattr(finding, name, 1.0)) + rng.normal(0, sd))
+        towards_cancer = severity * np.log(getattr(cancer, name) / getattr(native, name))
+        factor = getattr(finding, name, 1.0)  # a finding has no factor for vp
+        shift[name] = float(towards_cancer + np.log(factor) + rng.normal(0, sd))
     mixed = vary(native, shift)
     texture = native.texture + severity * (cancer.texture - native.texture)
     return replace(mixed, texture=texture, septa=(1 - severity) * native.septa)
@@ -290,24 +321,32 @@ def _centre_of_region(
     inside the zone. With ``crossing`` the region may cross the borders of zones, and most of it
     lies inside the gland.
     """
+    # Points of the zone that are far enough from all other regions.
     points, zones = cloud
     free = zones == zone
-    for neighbour in others:
-        taken = neighbour.shapes[-1]
-        gap = np.linalg.norm(points - np.array(taken.centre), axis=1)
-        free &= gap >= axes.max() + max(taken.axes) + GAP
+    for other in others:
+        shape = other.shapes[-1]  # the region itself
+        distance = np.linalg.norm(points - np.array(shape.centre), axis=1)
+        free &= distance >= axes.max() + max(shape.axes) + GAP
     candidates = rng.permutation(points[free])[:CANDIDATES]
     if not len(candidates):
         return None
+
+    # Around each candidate, six points of the region near its surface: one in each direction, with
+    # the region turned along the capsule.
     angle = _tangent_angle(anatomy, candidates)[:, None]
     u, v, w = (0.75 * axes * _DIRECTIONS).T
-    turned = (np.cos(angle) * u - np.sin(angle) * v, np.sin(angle) * u + np.cos(angle) * v)
-    offsets = np.stack([*turned, np.broadcast_to(w, turned[0].shape)], axis=-1)
-    around = zones_at(anatomy, (candidates[:, None] + offsets).reshape(-1, 3))
-    inside = (around != "") if crossing else (around == zone)
-    fitting = np.flatnonzero(
-        inside.reshape(len(candidates), -1).sum(axis=1) >= 5 - (zone in ("PZ", "AFS"))
-    )
+    x = np.cos(angle) * u - np.sin(angle) * v
+    y = np.sin(angle) * u + np.cos(angle) * v
+    z = np.broadcast_to(w, x.shape)
+    offsets = np.stack([x, y, z], axis=-1)
+    zones_around = zones_at(anatomy, (candidates[:, None] + offsets).reshape(-1, 3))
+
+    # Five of the six points must be inside; in the thin zones four are enough.
+    inside = (zones_around != "") if crossing else (zones_around == zone)
+    n_inside = inside.reshape(len(candidates), -1).sum(axis=1)
+    least = 4 if zone in ("PZ", "AFS") else 5
+    fitting = np.flatnonzero(n_inside >= least)
     if not len(fitting):
         return None
     return triple(candidates[fitting[0]])

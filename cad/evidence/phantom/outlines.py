@@ -65,23 +65,25 @@ def draw_outlines(
     >>> sorted(maps), maps["r1"].shape, int(maps["r1"].max())
     (['r1', 'r2', 'r3', 'r4'], (5, 20, 20), 1)
     """
-    view = views[0]
-    grids = [view_of_image.volume(np.empty(view_of_image.grid.shape)) for view_of_image in views]
-    maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
+    t2_view = views[0]
+    grids = [view.volume(np.empty(view.grid.shape)) for view in views]
+    maps = {reader.reader_id: np.zeros(t2_view.grid.shape, np.uint8) for reader in READERS}
     for label, region in enumerate(regions, start=1):
         # One random draw decides for all readers together whether they outline the region in a
         # single slice.
-        single = rng.random() < params.ONE_SLICE_SHARE
+        in_one_slice = rng.random() < params.ONE_SLICE_SHARE
         for reader in READERS:
             shape = _redrawn(rng, region.shapes[-1], reader.error)
             labels = maps[reader.reader_id]
-            for times in range(_TIMES):
-                window, share = _share_of_voxels(view, _scaled_shape(shape, _LARGER**times))
+            for attempt in range(_TIMES):
+                larger = _scaled_shape(shape, _LARGER**attempt)
+                window, share = _share_of_voxels(t2_view, larger)
                 inside = (share >= 0.5) & gland[window] & (labels[window] == 0)
-                if single and times < _TIMES_IN_ONE and inside.any():
+                if in_one_slice and attempt < _TIMES_IN_ONE and inside.any():
+                    # Only the slice on which the outline is largest is kept.
                     areas = inside.sum(axis=(1, 2))
                     inside[np.arange(len(areas)) != areas.argmax()] = False
-                mask = view.volume(np.zeros(labels.shape, bool))
+                mask = t2_view.volume(np.zeros(labels.shape, bool))
                 mask.array[window] = inside
                 if inside.any() and not any(fill(mask, grid).too_little for grid in grids):
                     labels[window][inside] = label
@@ -120,9 +122,10 @@ def _redrawn(rng: np.random.Generator, shape: Shape, error: float) -> Shape:
     dx, dy = rng.normal(0, params.OUTLINE_SHIFT_MM * error, 2)
     size = float(np.exp(rng.normal(0, params.OUTLINE_SIZE_SD * error)))
     x, y, z = shape.centre
-    shape = _scaled_shape(shape, size)
-    waves = (*shape.waves, *ripples(rng, params.OUTLINE_WAVES * error, min(shape.axes), 2))
-    return replace(shape, centre=(x + float(dx), y + float(dy), z), waves=waves)
+    scaled = _scaled_shape(shape, size)
+    edge = ripples(rng, params.OUTLINE_WAVES * error, size=min(scaled.axes), count=2)
+    waves = (*scaled.waves, *edge)
+    return replace(scaled, centre=(x + float(dx), y + float(dy), z), waves=waves)
 
 
 def _scaled_shape(shape: Shape, factor: float) -> Shape:
@@ -135,24 +138,28 @@ def _share_of_voxels(view: View, shape: Shape) -> tuple[tuple[slice, slice, slic
     """Return the box of the grid that a shape may touch, and the share of each voxel of this box
     that the shape fills.
     """
-    reach, high = shape.reach()
-    windows = []
+    # For each axis, z first: the slice of voxels in the box, and the places of their points.
+    reach, reach_z = shape.reach()
+    box = []
     lattice = []
     for axis, step, centre, half, count in zip(
         view.seen[::-1],
         view.grid.spacing[::-1],
         shape.centre[::-1],
-        (high, reach, reach),
+        (reach_z, reach, reach),
         view.supersample,
         strict=True,
     ):
-        first, last = np.searchsorted(axis, (centre - half - step, centre + half + step))
-        windows.append(slice(int(first), int(last)))
+        first, stop = np.searchsorted(axis, (centre - half - step, centre + half + step))
+        box.append(slice(int(first), int(stop)))
         offsets = ((np.arange(count) + 0.5) / count - 0.5) * step
-        lattice.append((axis[first:last, None] + offsets).ravel())
+        lattice.append((axis[first:stop, None] + offsets).ravel())
     z, y, x = lattice
     inside = shape.level(x[None, None, :], y[None, :, None], z[:, None, None]) < 1.0
-    n = [w.stop - w.start for w in windows]
-    k = view.supersample
-    parted = inside.reshape(n[0], k[0], n[1], k[1], n[2], k[2])
-    return (windows[0], windows[1], windows[2]), parted.mean(axis=(1, 3, 5))
+
+    # Each axis is divided into voxels and points within a voxel; the mean is over the points.
+    n_z, n_y, n_x = (voxels.stop - voxels.start for voxels in box)
+    points_z, points_y, points_x = view.supersample
+    divided = inside.reshape(n_z, points_z, n_y, points_y, n_x, points_x)
+    slice_z, slice_y, slice_x = box
+    return (slice_z, slice_y, slice_x), divided.mean(axis=(1, 3, 5))

@@ -46,13 +46,14 @@ def parker(times: np.ndarray, delay: float) -> np.ndarray:
     >>> np.round(parker(np.array([0.0, 10.0, 20.0, 60.0]), delay=10.0), 2).tolist()
     [0.0, 0.08, 6.04, 0.91]
     """
-    t = (np.asarray(times, float) - delay) / 60.0
-    after = np.maximum(t, 0.0)
-    curve = _ALPHA * np.exp(-_BETA * after) / (1.0 + np.exp(-_S * (after - _TAU)))
+    minutes = (np.asarray(times, float) - delay) / 60.0
+    # Before the arrival the formula has no meaning, and its exponentials could overflow.
+    after_arrival = np.maximum(minutes, 0.0)
+    curve = _ALPHA * np.exp(-_BETA * after_arrival) / (1.0 + np.exp(-_S * (after_arrival - _TAU)))
     for area, centre, width in _GAUSSIANS:
         peak = area / (width * np.sqrt(2.0 * np.pi))
-        curve += peak * np.exp(-0.5 * ((after - centre) / width) ** 2)
-    return np.where(t >= 0.0, curve, 0.0)
+        curve += peak * np.exp(-0.5 * ((after_arrival - centre) / width) ** 2)
+    return np.where(minutes >= 0.0, curve, 0.0)
 
 
 def extended_tofts(
@@ -102,36 +103,41 @@ def extended_tofts(
     >>> (0.3 * (1 - np.exp(-2 * times / 60))).round(4).tolist()
     [0.0, 0.0461, 0.085]
     """
-    step = (fine_times[1] - fine_times[0]) / 60.0
-    kep = np.maximum(np.asarray(ktrans, float) / ve, 1e-6)
+    step = (fine_times[1] - fine_times[0]) / 60.0  # min
+    kep = np.maximum(np.asarray(ktrans, float) / ve, 1e-6)  # not 0, because it divides below
     x = kep * step
-    decay = np.exp(-x)
+    decay = np.exp(-x)  # what is left of the agent in the tissue after one step
     # Within one step the plasma curve is linear between its two samples. Its integral over the step
     # is therefore a weighted sum of the two samples, with these weights of the later (`new`) and of
     # the earlier sample (`old`).
     new = (x - 1.0 + decay) / (kep * x)
     old = (1.0 - decay) / kep - new
-    small = x < 1e-4
-    new = np.where(small, step / 2, new)
-    old = np.where(small, step / 2, old)
-    frame_places = set(np.searchsorted(fine_times, times - 1e-9).tolist())
+    # For a slow exchange both weights are differences of nearly equal numbers. Their limit, half a
+    # step, is then more exact.
+    slow = x < 1e-4
+    new = np.where(slow, step / 2, new)
+    old = np.where(slow, step / 2, old)
+
+    # The integral goes from step to step. A frame's concentration is taken when its time comes; the
+    # small number allows for rounding errors of the times.
+    frame_indices = set(np.searchsorted(fine_times, times - 1e-9).tolist())
     integral = np.zeros(len(kep))
-    out = np.empty((len(times), len(kep)))
-    row = 0
+    concentration = np.empty((len(times), len(kep)))
+    frame = 0
     for i in range(len(fine_times)):
-        if i and (plasma[i] or plasma[i - 1] or row):
+        # Before the agent arrives the integral stays 0, so these steps are left out.
+        if i and (plasma[i] or plasma[i - 1] or frame):
             integral = integral * decay + old * plasma[i - 1] + new * plasma[i]
-        if i in frame_places:
-            out[row] = ktrans * integral + vp * plasma[i]
-            row += 1
-    return out.T
+        if i in frame_indices:
+            concentration[frame] = ktrans * integral + vp * plasma[i]
+            frame += 1
+    return concentration.T
 
 
 def fine_grid(times: np.ndarray) -> np.ndarray:
     """Return evenly spaced times, among them the time of every frame.
 
     At these times the arterial curve is sampled to integrate over it.
-
 
     Parameters
     ----------
@@ -149,8 +155,9 @@ def fine_grid(times: np.ndarray) -> np.ndarray:
     >>> fine_grid(np.array([0.0, 1.0, 2.0])).tolist()
     [0.0, 0.5, 1.0, 1.5, 2.0]
     """
-    n_steps = int(np.ceil((times[1] - times[0]) / FINE_STEP))
-    return np.linspace(times[0], times[-1], (len(times) - 1) * n_steps + 1)
+    steps_between_frames = int(np.ceil((times[1] - times[0]) / FINE_STEP))
+    n_steps = (len(times) - 1) * steps_between_frames
+    return np.linspace(times[0], times[-1], n_steps + 1)
 
 
 def spoiled_gradient_echo(
@@ -171,7 +178,7 @@ def spoiled_gradient_echo(
     [0.051, 0.029]
     """
     angle = np.radians(flip_angle)
-    e1 = np.exp(-repetition_time / t1)
+    e1 = np.exp(-repetition_time / t1)  # share of the relaxation that one repetition leaves undone
     signal: np.ndarray = density * np.sin(angle) * (1.0 - e1) / (1.0 - np.cos(angle) * e1)
     return signal
 

@@ -68,13 +68,15 @@ class SiteProtocol:
     texture_half: tuple[float, float, float] = (100.0, 90.0, 50.0)
 
 
-def _protocol_of(words: dict[str, Any]) -> SiteProtocol:
-    made: dict[str, Any] = {}
-    for key, value in words.items():
-        made[key] = tuple(value) if isinstance(value, list) else value
+def _protocol_of(row: dict[str, Any]) -> SiteProtocol:
+    """Return the protocol of a row of the table, whose lists become tuples and grids."""
+    fields: dict[str, Any] = {}
+    for name, value in row.items():
+        fields[name] = tuple(value) if isinstance(value, list) else value
     for name in ("t2", "adc", "dce"):
-        made[name] = Grid(*map(tuple, made[name]))
-    return SiteProtocol(**made)
+        shape, spacing = fields[name]
+        fields[name] = Grid(tuple(shape), tuple(spacing))
+    return SiteProtocol(**fields)
 
 
 _TABLES = table_beside(__file__)

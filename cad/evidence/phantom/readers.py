@@ -100,7 +100,7 @@ def panel(count: int) -> tuple[Reader, ...]:
         raise CadError(f"a panel has at least one reader, asked for {count}")
     readers = list(READERS[:count])
     for number in range(len(READERS) + 1, count + 1):
-        rng = np.random.default_rng(number)
+        rng = np.random.default_rng(number)  # so a reader has the same skill in every panel
         readers.append(
             Reader(
                 reader_id=f"r{number}",
@@ -142,16 +142,22 @@ def draw_scores(
     """
     rows = []
     for number, region in enumerate(regions, start=1):
+        # The latent as the image shows it, and the error that the image leads all readers into.
         visibility = conspicuity(region)
         visible = NORMAL_LATENT + visibility * (region.latent - NORMAL_LATENT)
-        common = rng.normal(0, COMMON_ERROR) * (2.0 - visibility)
+        common_error = rng.normal(0, COMMON_ERROR) * (2.0 - visibility)
+        # All fixed readers draw, also those who are not in a small panel. So the others draw the
+        # same numbers in every panel.
         for reader in (*READERS, *readers[len(READERS) :]):
             draws = rng if reader in READERS or more is None else more
-            percept = visible + reader.bias + reader.shared * common + draws.normal(0, reader.error)
-            middle = CUTS[1]
-            cut = int(np.searchsorted(CUTS, middle + reader.spread * (percept - middle)))
+            perceived = visible + reader.bias + reader.shared * common_error
+            perceived += draws.normal(0, reader.error)
+            # Distances from the limit between scores 2 and 3 are stretched by the reader's spread.
+            limit_2_3 = CUTS[1]
+            stretched = limit_2_3 + reader.spread * (perceived - limit_2_3)
+            score = np.searchsorted(CUTS, stretched) + 1
             skipped = draws.random() < reader.missing
             if reader in readers:
-                score_given = np.nan if skipped else cut + 1.0
+                score_given = np.nan if skipped else float(score)
                 rows.append((str(number), reader.reader_id, SCALE, score_given))
     return pd.DataFrame(rows, columns=["roi_id", "reader_id", "scale", "score"])

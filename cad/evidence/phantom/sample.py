@@ -49,7 +49,8 @@ def _write_dicom_study(folder: Path) -> None:
     """Write the DICOM series, and the masks and scores that import rules find beside them."""
     patient = make_patient(SEED, DICOM_INDEX, SAMPLE)
     study = patient.study
-    write_dicom(folder, patient, next(p for p in SAMPLE if p.site == patient.site), DICOM_ID)
+    (protocol,) = (protocol for protocol in SAMPLE if protocol.site == patient.site)
+    write_dicom(folder, patient, protocol, DICOM_ID)
     write_volume(folder / "rois.nii.gz", present(study.roi_map))
     write_volume(folder / "gland.nii.gz", present(study.gland))
     write_volume(folder / "vessel.nii.gz", present(study.vessel))

@@ -69,9 +69,9 @@ def draw_injection(rng: np.random.Generator) -> Injection:
         population's arterial curve.
     """
     return Injection(
-        float(rng.uniform(20, 40)),
-        float(rng.uniform(1, 5)),
-        float(np.exp(rng.normal(0, params.INPUT_SCALE_SD))),
+        arrival=float(rng.uniform(20, 40)),
+        delay=float(rng.uniform(1, 5)),
+        scale=float(np.exp(rng.normal(0, params.INPUT_SCALE_SD))),
     )
 
 
@@ -101,6 +101,7 @@ def t2_image(
     repetition, echo = protocol.t2_times
     t1, t2, density = _properties(table, "t1", "t2", "density")
     signal = physics.spin_echo(t1, t2, density, repetition, echo)
+
     # Texture changes T2 to T2 exp(a g), where g is a random field and a its amplitude in the
     # tissue. With the echo time TE, the signal is then multiplied by exp(-TE/T2 (exp(-a g) - 1)).
     # TE/T2 is limited, because tissue whose signal decays within a fraction of TE shows no texture.
@@ -108,14 +109,16 @@ def t2_image(
     decay = view.average(np.minimum(echo / t2, 2.5))
     uneven = view.average(texture) * view.field(0)
     fibrous = view.average(septa * np.maximum(echo / params.SEPTUM_T2 - echo / t2, 0.0))
-    usual = _properties([params.TISSUES["PZ"]], "t1", "t2", "density")
-    level = _T2_LEVEL * gain / physics.spin_echo(usual[0], usual[1], usual[2], repetition, echo)[0]
+
+    # The image is scaled so that the normal peripheral zone has the usual level.
+    t1_pz, t2_pz, density_pz = _properties([params.TISSUES["PZ"]], "t1", "t2", "density")
+    (reference,) = physics.spin_echo(t1_pz, t2_pz, density_pz, repetition, echo)
+    level = _T2_LEVEL * gain / reference
     clean = level * view.average(signal) * view.sensitivity()
     clean *= np.exp(-decay * np.expm1(-uneven) - fibrous * view.septa())
     sd = protocol.noise[0] * _T2_LEVEL * gain
-    return view.volume(
-        _stored_integers(_worsened_image(view, clean, sd, rng, worse, _T2_LEVEL * gain))
-    )
+    image = _worsened_image(view, clean, sd, rng, worse, level=_T2_LEVEL * gain)
+    return view.volume(_stored_integers(image))
 
 
 def diffusion_images(
@@ -146,16 +149,24 @@ def diffusion_images(
         table, "t1", "t2", "density", "adc", "texture", "septa"
     )
     beyond_septum = np.maximum(adc - params.SEPTUM_ADC, 0.0)
-    adc = adc * 1e-6
-    echo = 0.07
+    adc = adc * 1e-6  # mm2/s
+
+    # The signal of each tissue at b = 0.
+    echo = 0.07  # s
     density = proton_density * np.exp(-echo / t2)
     # The signal of fat is reduced, as by the fat suppression that is usual in echo-planar imaging.
+    # Tissue with a short T1, such as marrow, is mostly fat.
     is_background = np.array([tissue is view.scene.tissues[BACKGROUND] for tissue in table])
     density[is_background | (t1 < 0.6)] *= 0.08
+
+    # How texture and septa change the ADC of each voxel, whose ADC is weighted by signal. Where
+    # there is no signal, nothing is divided by zero.
     mean_adc = view.average(adc * density) / np.maximum(view.average(density), 1e-6)
     uneven = params.TEXTURE_ADC * view.average(texture) * view.field(1)
     fibrous = view.average(septa * beyond_septum * 1e-6)
     change = mean_adc * np.clip(uneven, -0.6, 0.6) - fibrous * view.septa()
+
+    # The image of each b-value, scaled so that the normal peripheral zone has the usual level.
     shift = view.distortion()
     reference = params.TISSUES["PZ"]
     level = _DIFFUSION_LEVEL / (reference.density * np.exp(-echo / reference.t2))
@@ -170,10 +181,14 @@ def diffusion_images(
         images.append(
             _worsened_image(view, clean, share * sd, rng, worse, share * _DIFFUSION_LEVEL)
         )
-    low, high = protocol.b_values
-    value = 1e6 * np.log(np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)) / (high - low)
+
+    # The ADC map follows from the two images. A signal below one grey level counts as one.
+    low_b, high_b = protocol.b_values
+    low_image, high_image = images
+    ratio = np.maximum(low_image, 1.0) / np.maximum(high_image, 1.0)
+    computed_adc = 1e6 * np.log(ratio) / (high_b - low_b)
     # In voxels without signal the ADC is computed from noise. Scanners store it there, too.
-    apparent = np.clip(value, 0, 4000)
+    apparent = np.clip(computed_adc, 0, 4000)
     stored = []
     for b, image in zip(protocol.b_values, images, strict=True):
         stored.append((float(b), view.volume(_stored_integers(image))))
@@ -218,32 +233,40 @@ def dynamic_images(
     repetition, interval = protocol.dce_times
     times = np.arange(protocol.frames) * interval
     voxels, shares, t1, density, curves = _kinetics(view, times, injection)
-    n = int(np.prod(view.grid.shape))
+    n_voxels = int(np.prod(view.grid.shape))
     sensitivity = view.sensitivity().ravel()
+
+    # The images are scaled so that the normal peripheral zone has the usual level before the agent.
     reference = params.TISSUES["PZ"]
     level = _DCE_LEVEL / physics.spoiled_gradient_echo(
         np.array(reference.t1), np.array(reference.density), repetition, protocol.flip
     )
     sd = protocol.noise[2] * _DCE_LEVEL
     weight = shares * level * density
-    moved = motion * draw_motion(rng, times) / np.array(view.grid.spacing[:2])
+
+    # Frames: the agent shortens T1, the man moves, and the signal of a whole frame varies a little.
+    # A protocol without noise has no such variation.
+    moved = motion * draw_motion(rng, times) / np.array(view.grid.spacing[:2])  # voxels
     gain = 1.0 + rng.normal(0, params.FRAME_SD, len(times)) * (protocol.noise[2] > 0)
     frames = np.empty((len(times), *view.grid.shape), np.uint16)
     for i in range(len(times)):
-        now = 1.0 / (1.0 / t1 + params.RELAXIVITY * curves[:, i])
+        t1_with_agent = 1.0 / (1.0 / t1 + params.RELAXIVITY * curves[:, i])
         signal = weight * physics.spoiled_gradient_echo(
-            now, np.array(1.0), repetition, protocol.flip
+            t1_with_agent, np.array(1.0), repetition, protocol.flip
         )
-        clean = gain[i] * np.bincount(voxels, signal, n) * sensitivity
-        offset = (float(moved[i, 1]), float(moved[i, 0]))
+        clean = gain[i] * np.bincount(voxels, signal, n_voxels) * sensitivity
         clean = clean.reshape(view.grid.shape)
-        frames[i] = _stored_integers(
-            _worsened_image(view, clean, sd, rng, worse, _DCE_LEVEL, offset)
+        moved_x, moved_y = moved[i]
+        image = _worsened_image(
+            view, clean, sd, rng, worse, _DCE_LEVEL, moved=(float(moved_y), float(moved_x))
         )
+        frames[i] = _stored_integers(image)
+
+    # Flip-angle images have half of the noise of a frame.
     vfa = []
     for flip in protocol.flips:
         signal = weight * physics.spoiled_gradient_echo(t1, np.array(1.0), repetition, flip)
-        clean = np.bincount(voxels, signal, n) * sensitivity
+        clean = np.bincount(voxels, signal, n_voxels) * sensitivity
         clean = clean.reshape(view.grid.shape)
         image = _worsened_image(view, clean, sd / 2, rng, worse, _DCE_LEVEL / 2)
         vfa.append((flip, view.volume(_stored_integers(image))))
@@ -285,50 +308,61 @@ def _kinetics(
     a number from 0 to 1. T1 is in s. Concentrations of contrast agent are in mM, shape
     (n_parts, n_times). Outside the gland, all parts of a tissue have the same concentrations.
     """
+    # The curves in the femoral artery, in the veins, and in the plasma that reaches the prostate.
     table = view.scene.table()
-    fine = physics.fine_grid(times)
-    blood = injection.scale * physics.parker(fine, injection.arrival)
+    fine_times = physics.fine_grid(times)
+    arterial = injection.scale * physics.parker(fine_times, injection.arrival)
     # The curve in the veins is the arterial curve, later and smoother.
-    lag = np.arange(0, 6 * VENOUS_SPREAD, fine[1] - fine[0])
+    lag = np.arange(0, 6 * VENOUS_SPREAD, fine_times[1] - fine_times[0])
     kernel = lag * np.exp(-lag / VENOUS_SPREAD)
-    venous = np.convolve(blood, kernel / kernel.sum())[: len(fine)]
-    later = (
+    venous = np.convolve(arterial, kernel / kernel.sum())[: len(fine_times)]
+    # The agent stays out of the red cells, so its concentration in plasma is higher than in blood.
+    plasma = (
         injection.scale
-        * physics.parker(fine, injection.arrival + injection.delay)
+        * physics.parker(fine_times, injection.arrival + injection.delay)
         / (1.0 - params.HAEMATOCRIT)
     )
+
+    # The parts, and the parameters of their tissues.
     uneven = view.field(2).ravel()
     voxel, number, share = view.voxel_shares()
     parameters = ("t1", "density", "ktrans", "ve", "vp", "texture")
     column = {}
     for parameter, values in zip(parameters, _properties(table, *parameters), strict=True):
         column[parameter] = values[number]
-    factor = np.exp(np.clip(params.TEXTURE_KTRANS * column["texture"] * uneven[voxel], -1.5, 1.5))
+    shapes = view.scene.shapes
+    tissue_of_part = np.array([BACKGROUND, *(shape.tissue for shape in shapes)])[number]
+    in_gland = np.array([False, *(bool(shape.zone) for shape in shapes)])[number]
+
+    # In the gland, texture changes Ktrans from voxel to voxel. The factor is limited, because a
+    # normal random number has no bound.
+    log_factor = params.TEXTURE_KTRANS * column["texture"] * uneven[voxel]
+    ktrans_of_part = column["ktrans"] * np.exp(np.clip(log_factor, -1.5, 1.5))
     curves = np.empty((len(voxel), len(times)), np.float32)
-    names = np.array([BACKGROUND, *(shape.tissue for shape in view.scene.shapes)])[number]
-    gland = np.array([False, *(bool(s.zone) for s in view.scene.shapes)])[number]
-    curves[gland] = physics.extended_tofts(
+    curves[in_gland] = physics.extended_tofts(
         times,
-        fine,
-        later,
-        (column["ktrans"] * factor)[gland],
-        column["ve"][gland],
-        column["vp"][gland],
+        fine_times,
+        plasma,
+        ktrans_of_part[in_gland],
+        column["ve"][in_gland],
+        column["vp"][in_gland],
     )
     # Outside the gland, Ktrans, ve and vp of a tissue are the same everywhere, so that one curve
     # for each tissue is enough.
-    for name in np.unique(names[~gland]):
-        of_tissue = (names == name) & ~gland
+    for name in np.unique(tissue_of_part[~in_gland]):
+        of_tissue = (tissue_of_part == name) & ~in_gland
         tissue = view.scene.tissues[str(name)]
         if name in ("artery", "vein"):
-            curves[of_tissue] = np.interp(times, fine, blood if name == "artery" else venous)
+            blood = arterial if name == "artery" else venous
+            curves[of_tissue] = np.interp(times, fine_times, blood)
         else:
             ktrans, ve, vp = _properties([tissue], "ktrans", "ve", "vp")
-            curves[of_tissue] = physics.extended_tofts(times, fine, later, ktrans, ve, vp)
+            curves[of_tissue] = physics.extended_tofts(times, fine_times, plasma, ktrans, ve, vp)
     return voxel, share, column["t1"], column["density"], curves
 
 
 def _properties(table: list[params.Tissue], *names: str) -> list[np.ndarray]:
+    """Return for each named parameter an array with its value in every tissue of a table."""
     columns = []
     for name in names:
         columns.append(np.array([getattr(tissue, name) for tissue in table]))
@@ -336,4 +370,5 @@ def _properties(table: list[params.Tissue], *names: str) -> list[np.ndarray]:
 
 
 def _stored_integers(signal: np.ndarray) -> np.ndarray:
+    """Return an image as unsigned 16-bit integers, cut at 0 and 32767."""
     return np.asarray(np.clip(np.rint(signal), 0, 32767).astype(np.uint16))

@@ -125,10 +125,14 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     ndarray, shape (4, n_z, n_y, n_x)
         Fields of T2, ADC, Ktrans and septa on a lattice with a step of ``TEXTURE_STEP`` mm.
     """
+    # Number of lattice points along z, y and x, rounded up to a number with a fast transform.
     size = []
     for half_edge in half[::-1]:
         points = int(np.ceil(2 * half_edge / TEXTURE_STEP))
         size.append(next_fast_len(points, real=True))
+
+    # The square of the wave number at each frequency. Along x only half of the frequencies are
+    # needed, because the fields are real.
     squares = [(2 * np.pi * fftfreq(n, TEXTURE_STEP)) ** 2 for n in size]
     squares[2] = (2 * np.pi * rfftfreq(size[2], TEXTURE_STEP)) ** 2
     k2 = squares[0][:, None, None] + squares[1][:, None] + squares[2]
@@ -138,10 +142,11 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
 
         The filtered noise has the variance of the white noise.
         """
-        shape = np.exp(-0.5 * k2 * length**2)
+        gaussian = np.exp(-0.5 * k2 * length**2)
         # The sum of squares is over the whole spectrum, of which rfftn computes only one half.
-        full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()
-        return np.asarray((shape * np.sqrt(np.prod(size) / full)).astype(np.float32))
+        sum_of_squares = 2 * (gaussian**2).sum() - (gaussian[..., 0] ** 2).sum()
+        scale = np.sqrt(np.prod(size) / sum_of_squares)
+        return np.asarray((gaussian * scale).astype(np.float32))
 
     short_length, long_length = params.TEXTURE_MM
     short = kernel(short_length)
@@ -159,14 +164,17 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     filtered = []
     for white, spectrum in zip(noise, filters, strict=True):
         filtered.append(irfftn(rfftn(white) * spectrum, size))
-    t2, adc, ktrans, shared, septa = filtered
-    common = np.sqrt(params.TEXTURE_COMMON)
-    single = np.sqrt(1 - params.TEXTURE_COMMON)
+
+    # T2, ADC and Ktrans have a field in common, and each has a field of its own. The factors keep
+    # the variance at 1.
+    t2, adc, ktrans, common, septa = filtered
+    common_factor = np.sqrt(params.TEXTURE_COMMON)
+    own_factor = np.sqrt(1 - params.TEXTURE_COMMON)
     return np.stack(
         [
-            common * shared + single * t2,
-            common * shared + single * adc,
-            -common * shared + single * ktrans,
+            common_factor * common + own_factor * t2,
+            common_factor * common + own_factor * adc,
+            -common_factor * common + own_factor * ktrans,
             septa,
         ]
     )
@@ -188,8 +196,12 @@ def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, floa
         ``front``, and the displacement along y (mm) at this place. The direction of the phase
         encoding, which is drawn, decides the sign of the displacement.
     """
+    # The shift at the wall follows from the drawn shift averaged over the gland.
     shift = float(rng.normal(*params.DISTORTION_MM)) / params.DISTORTION_MEAN
-    return None if front is None else (front, max(shift, 0.0) * float(rng.choice([-1, 1])))
+    if front is None:
+        return None
+    direction = float(rng.choice([-1, 1]))
+    return front, max(shift, 0.0) * direction
 
 
 class View:
@@ -220,6 +232,8 @@ class View:
         self.scene = scene
         self.grid = grid
         self.supersample = supersample
+        # Coordinates of the voxels along x, y and z, mm: where they are in the frame of the images
+        # (``axes``), and which places of the patient are there after he has moved (``seen``).
         counts = grid.shape[::-1]
         self.axes = []
         self.seen = []
@@ -243,10 +257,13 @@ class View:
             places = (np.arange(count) + 0.5) / count - 0.5
             lattice.append((axis[:, None] + places * step).ravel())
         numbers = paint(self.scene.shapes, *lattice)
+        # Each axis of the fine grid is divided into voxels and points within a voxel. The points of
+        # a voxel then come first, and the voxels last.
         z, y, x = self.supersample
         n_z, n_y, n_x = self.grid.shape
-        parted = numbers.reshape(n_z, z, n_y, y, n_x, x).transpose(1, 3, 5, 0, 2, 4)
-        return parted.reshape(z * y * x, n_z * n_y * n_x)
+        divided = numbers.reshape(n_z, z, n_y, y, n_x, x)
+        points_first = divided.transpose(1, 3, 5, 0, 2, 4)
+        return points_first.reshape(z * y * x, n_z * n_y * n_x)
 
     def voxel_shares(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the tissues of each voxel as three arrays with one entry per voxel and tissue.
@@ -254,16 +271,24 @@ class View:
         The arrays hold the flat voxel index, the shape number, and the share (0 to 1) of the voxel
         that the shape fills.
         """
-        even = (self.points == self.points[0]).all(axis=0)
-        whole = np.flatnonzero(even)
-        mixed = np.flatnonzero(~even)
-        count = len(self.scene.shapes) + 1
-        keys = np.arange(len(mixed)) * count + self.points[:, mixed]
-        shares = np.bincount(keys.ravel(), minlength=len(mixed) * count) / len(self.points)
-        filled = np.flatnonzero(shares)
-        voxel = np.concatenate([whole, mixed[filled // count]])
-        number = np.concatenate([self.points[0, whole].astype(np.int64), filled % count])
-        return voxel, number, np.concatenate([np.ones(len(whole)), shares[filled]])
+        # Most voxels lie wholly in one shape, and have one entry with a share of 1.
+        in_one_shape = (self.points == self.points[0]).all(axis=0)
+        whole = np.flatnonzero(in_one_shape)
+        mixed = np.flatnonzero(~in_one_shape)
+
+        # The points of the other voxels are counted by pairs of voxel and shape. A pair has the
+        # number: index of the mixed voxel times the number of shapes, plus the shape.
+        n_shapes = len(self.scene.shapes) + 1
+        pairs = np.arange(len(mixed)) * n_shapes + self.points[:, mixed]
+        counts = np.bincount(pairs.ravel(), minlength=len(mixed) * n_shapes)
+        shares = counts / len(self.points)
+        filled_pairs = np.flatnonzero(shares)
+
+        voxel = np.concatenate([whole, mixed[filled_pairs // n_shapes]])
+        number_in_whole = self.points[0, whole].astype(np.int64)
+        number = np.concatenate([number_in_whole, filled_pairs % n_shapes])
+        share = np.concatenate([np.ones(len(whole)), shares[filled_pairs]])
+        return voxel, number, share
 
     def volume(self, array: np.ndarray) -> Volume:
         """Return an array of the grid's shape as a volume with its place in the patient (LPS)."""
@@ -300,6 +325,7 @@ class View:
         x_weights = _linear_weights(self.seen[0], x_origin, n_x)
         y_weights = _linear_weights(self.seen[1], y_origin, n_y)
         z_weights = _linear_weights(self.seen[2], z_origin, n_z)
+        # One axis after the other; tensordot puts the new axis first or last.
         along_z = np.tensordot(z_weights, lattice, axes=(1, 0))
         along_y = np.moveaxis(np.tensordot(y_weights, along_z, axes=(1, 1)), 0, 1)
         return np.tensordot(along_y, x_weights, axes=(2, 1))
@@ -316,11 +342,16 @@ class View:
         turned into a range of field values. In a large voxel this range is wider, and the septum is
         fainter by the same factor.
         """
+        # Ranges of field values: of the septum itself, and of the septum within a voxel.
         slope = 1.0 / (params.SEPTA_MM * np.sqrt(2.0))
-        thin = slope * np.sqrt(3.0) * params.SEPTUM_HALF_MM
-        wide = np.sqrt(thin**2 + slope**2 * sum(step**2 for step in self.grid.spacing) / 12.0)
-        mean = wide / np.sqrt(1.0 + wide**2)
-        return np.asarray(thin / wide * (np.exp(-0.5 * (self.field(3) / wide) ** 2) - mean))
+        septum_range = slope * np.sqrt(3.0) * params.SEPTUM_HALF_MM
+        # Within a voxel, places have a variance of a twelfth of its squared size along each axis.
+        squared_size = sum(step**2 for step in self.grid.spacing)
+        voxel_range = np.sqrt(septum_range**2 + slope**2 * squared_size / 12.0)
+        # The mean of the Gaussian below over all values of a standard normal field.
+        mean = voxel_range / np.sqrt(1.0 + voxel_range**2)
+        nearness = np.exp(-0.5 * (self.field(3) / voxel_range) ** 2)
+        return np.asarray(septum_range / voxel_range * (nearness - mean))
 
     def distortion(self) -> np.ndarray | None:
         """Return how far gas shifts each voxel in diffusion images, mm along y, shape (z, y, x).
@@ -332,29 +363,32 @@ class View:
         front, shift = self.scene.gas
         y = self.seen[1]
         x = self.seen[0]
-        depth = np.exp(-np.abs(y - front) / params.DISTORTION_DEPTH_MM)
-        plane = shift * depth[:, None] * np.exp(-0.5 * (x / params.DISTORTION_DEPTH_MM) ** 2)
-        return np.broadcast_to(plane, self.grid.shape)
+        # The shift fades with the distance from the gas, along y and to both sides along x.
+        along_y = np.exp(-np.abs(y - front) / params.DISTORTION_DEPTH_MM)
+        along_x = np.exp(-0.5 * (x / params.DISTORTION_DEPTH_MM) ** 2)
+        in_slice = shift * along_y[:, None] * along_x
+        return np.broadcast_to(in_slice, self.grid.shape)
 
     def sensitivity(self) -> np.ndarray:
         """Return the coil's sensitivity at each voxel, (z, y, x): about 1 at the gland."""
         x, y, z = (axis / 100.0 for axis in self.axes)
-        c = self.scene.bias
-        log = (
-            (c[0] * x + c[3] * x**2)[None, None, :]
-            + (c[1] * y + c[4] * y**2)[None, :, None]
-            + (c[2] * z)[:, None, None]
+        by_x, by_y, by_z, by_x_squared, by_y_squared = self.scene.bias
+        log_sensitivity = (
+            (by_x * x + by_x_squared * x**2)[None, None, :]
+            + (by_y * y + by_y_squared * y**2)[None, :, None]
+            + (by_z * z)[:, None, None]
         )
-        return np.asarray(np.exp(log).astype(np.float32))
+        return np.asarray(np.exp(log_sensitivity).astype(np.float32))
 
 
 def _linear_weights(axis: np.ndarray, origin: float, size: int) -> np.ndarray:
     """Return weights, shape (n_axis, size), for linear interpolation on a lattice that repeats."""
-    position = (axis - origin) / TEXTURE_STEP
+    position = (axis - origin) / TEXTURE_STEP  # in steps of the lattice
     lower = np.floor(position).astype(int)
     fraction = (position - lower).astype(np.float32)
-    out = np.zeros((len(axis), size), np.float32)
+    weights = np.zeros((len(axis), size), np.float32)
     rows = np.arange(len(axis))
-    out[rows, lower % size] += 1.0 - fraction
-    out[rows, (lower + 1) % size] += fraction
-    return out
+    # The remainder (%) lets the lattice begin again beyond its end.
+    weights[rows, lower % size] += 1.0 - fraction
+    weights[rows, (lower + 1) % size] += fraction
+    return weights

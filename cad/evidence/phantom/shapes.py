@@ -56,33 +56,36 @@ class Shape:
 
         Coordinates are in mm, in the gland's frame; the three arrays broadcast.
         """
+        # Distances from the centre, along the shape's own axes, in units of its semi-axes.
         u = x - self.centre[0]
         v = y - self.centre[1]
         w = z - self.centre[2]
         if self.angle:
-            c = np.cos(self.angle)
-            s = np.sin(self.angle)
-            u, v = c * u + s * v, c * v - s * u
+            cosine = np.cos(self.angle)
+            sine = np.sin(self.angle)
+            u, v = cosine * u + sine * v, cosine * v - sine * u
         w = w / self.axes[2]
         v = np.where(v > 0, v / (self.axes[1] * self.back), v / self.axes[1])
         u = u / self.axes[0]
-        if self.power == 2.0:
-            plane = u * u + v * v
+
+        if self.power == 2.0:  # an ellipsoid; products are faster than powers
+            in_plane = u * u + v * v
         else:
-            plane = np.abs(u) ** self.power + np.abs(v) ** self.power
+            in_plane = np.abs(u) ** self.power + np.abs(v) ** self.power
         if self.taper:
             # Above its middle the shape has its full width; below the middle it is narrower.
-            plane = plane / (1.0 + self.taper * np.minimum(w, 0.0)) ** self.power
-        total = plane + np.abs(w) ** self.power
+            in_plane = in_plane / (1.0 + self.taper * np.minimum(w, 0.0)) ** self.power
+        level = in_plane + np.abs(w) ** self.power
         for amplitude, (kx, ky, kz), phase in self.waves:
             ripple = np.sin(kx * x + phase) * np.cos(ky * y - phase) * np.cos(kz * z + 2 * phase)
-            total = total + amplitude * ripple
-        return total
+            level = level + amplitude * ripple
+        return level
 
     def reach(self) -> tuple[float, float]:
         """Return two half-widths (mm) of a box about the shape: one for x and y, one for z."""
         amplitude = sum(abs(wave[0]) for wave in self.waves)
-        # The ripples move the surface outwards by at most this factor.
+        # The ripples move the surface outwards by at most this factor. It is limited, because very
+        # large ripples would have no bound.
         factor = 1.0 / np.sqrt(max(1.0 - amplitude, 0.25))
         along_y = self.axes[1] * max(1.0, self.back)
         return max(self.axes[0], along_y) * factor, self.axes[2] * factor
@@ -112,11 +115,11 @@ def ripples(
     """
     waves = []
     for _ in range(count):
-        k = 2 * np.pi / (size * rng.uniform(1.2, 2.6, 3))
+        kx, ky, kz = 2 * np.pi / (size * rng.uniform(1.2, 2.6, 3))
         waves.append(
             (
                 float(amplitude * rng.uniform(0.5, 1.0)),
-                (float(k[0]), float(k[1]), float(k[2])),
+                (float(kx), float(ky), float(kz)),
                 float(rng.uniform(0, 2 * np.pi)),
             )
         )
@@ -151,26 +154,24 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
     >>> paint([sphere], np.arange(-2.0, 3), np.arange(-2.0, 3), np.zeros(1))[0].tolist()
     [[0, 0, 0, 0, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0]]
     """
-    out = np.zeros((len(z), len(y), len(x)), np.uint8)
+    numbers = np.zeros((len(z), len(y), len(x)), np.uint8)
     for number, shape in enumerate(shapes, start=1):
-        reach, high = shape.reach()
+        # Only the points in a box about the shape are computed; most shapes are small.
+        reach, reach_z = shape.reach()
         centre_x, centre_y, centre_z = shape.centre
-        window = (
-            _slice_within(z, centre_z, high),
-            _slice_within(y, centre_y, reach),
-            _slice_within(x, centre_x, reach),
-        )
-        cut = out[window]
-        if not cut.size:
+        slice_z = _slice_within(z, centre_z, reach_z)
+        slice_y = _slice_within(y, centre_y, reach)
+        slice_x = _slice_within(x, centre_x, reach)
+        # The box is a view: what is written into it is in ``numbers``.
+        box = numbers[slice_z, slice_y, slice_x]
+        if not box.size:  # the shape lies outside the grid
             continue
-        near_z = z[window[0], None, None]
-        near_y = y[window[1], None]
-        near_x = x[window[2]]
-        inside = shape.level(near_x, near_y, near_z) < 1.0
+        inside = shape.level(x[slice_x], y[slice_y, None], z[slice_z, None, None]) < 1.0
         if shape.within:
-            allowed = np.zeros(len(shapes) + 1, bool)
+            # The shape replaces only earlier shapes of these zones.
+            replaceable = np.zeros(len(shapes) + 1, bool)
             for earlier_number, earlier in enumerate(shapes[: number - 1], start=1):
-                allowed[earlier_number] = earlier.zone in shape.within
-            inside &= allowed[cut]
-        cut[inside] = number
-    return out
+                replaceable[earlier_number] = earlier.zone in shape.within
+            inside &= replaceable[box]
+        box[inside] = number
+    return numbers

@@ -120,8 +120,8 @@ class Variation:
         Worsening
             The kind's blur and noise, and the interpolation, which all kinds share.
         """
-        place = KINDS.index(kind)
-        return Worsening(self.blur_mm[place], self.noise[place], self.interpolation)
+        number = KINDS.index(kind)
+        return Worsening(self.blur_mm[number], self.noise[number], self.interpolation)
 
 
 USUAL = Variation()
@@ -258,7 +258,8 @@ def write_cohort(
     """
     if patients < 1:
         raise CadError(f"a cohort has at least one patient, asked for {patients}")
-    readers_of_all = panel(variation.readers)
+    readers_of_panel = panel(variation.readers)
+    # The cohort is built in a folder of its own and moved at the end, so that an error leaves none.
     with claimed(out, COHORT), stage(out) as scratch:
         foreign = [path for path in out.iterdir() if not is_ours(path.name)]
         if foreign:
@@ -270,15 +271,16 @@ def write_cohort(
         for index in range(patients):
             task = delayed(_write_patient)(build, seed, index, protocols, prevalence, variation)
             work.append(task)
-        made = Parallel(n_jobs=jobs)(work)
+        tables_of_patients = Parallel(n_jobs=jobs)(work)
+        # Each patient has given his rows of four tables; the rows of all patients are joined.
         tables = []
-        for rows_of_patients in zip(*made, strict=True):
+        for rows_of_patients in zip(*tables_of_patients, strict=True):
             tables.append(pd.concat(rows_of_patients, ignore_index=True))
         people, rois, scores, latent = tables
         readers = pd.DataFrame(
             {
-                "reader_id": [reader.reader_id for reader in readers_of_all],
-                "expert": [int(reader.expert) for reader in readers_of_all],
+                "reader_id": [reader.reader_id for reader in readers_of_panel],
+                "expert": [int(reader.expert) for reader in readers_of_panel],
             }
         )
         write_tables(
@@ -319,6 +321,7 @@ def latent_auc(cohort: Path) -> float:
     negative = table.loc[table["isup"] == 0, "latent"].to_numpy()
     if not len(positive) or not len(negative):
         raise CadError("one class only: no area under a curve", file=path)
+    # Over all pairs of a cancer and a benign region: the share in the right order; ties count half.
     above = positive[:, None] > negative
     ties = positive[:, None] == negative
     return float(above.mean() + 0.5 * ties.mean())
@@ -358,31 +361,53 @@ def make_patient(
     # Each part of the simulation has its own stream of random numbers. The streams for the options
     # in `variation` come last, so that these options do not change the other streams.
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(9)
-    generators = map(np.random.default_rng, streams)
-    body, finding, reading, scene_rng, noise, plan, hand, extra_reading, beside = generators
-    protocol = protocols[int(body.integers(len(protocols)))]
-    anatomy = build_anatomy(body)
+    (
+        body_rng,
+        region_rng,
+        score_rng,
+        scene_rng,
+        noise_rng,
+        grid_rng,
+        outline_rng,
+        extra_score_rng,
+        displacement_rng,
+    ) = map(np.random.default_rng, streams)
+
+    # The man: site, anatomy and regions.
+    protocol = protocols[int(body_rng.integers(len(protocols)))]
+    anatomy = build_anatomy(body_rng)
     count, cancers = case_mix(seed, index, prevalence)
-    regions = draw_regions(finding, anatomy, draw_cloud(finding, anatomy), count, cancers)
+    cloud = draw_cloud(region_rng, anatomy)
+    regions = draw_regions(region_rng, anatomy, cloud, count, cancers)
+
+    # The scene that the scanners image, and how each of the three grids lies in it.
     scene = _scene(scene_rng, anatomy, regions, protocol)
     if even:
         scene = replace(scene, fields=np.zeros_like(scene.fields))
     if not variation.gas:
         scene = replace(scene, gas=None)
-    views = _views(plan, scene, protocol, variation, beside)
-    zones = _zone_numbers(views[0])
+    views = _views(grid_rng, scene, protocol, variation, displacement_rng)
+    t2_view, diffusion_view, dynamic_view = views
+
+    # All fixed readers outline the regions, whatever the panel. So a man's regions, which are those
+    # that all of them outlined, are the same for every panel.
+    zones = _zone_numbers(t2_view)
     gland = zones.with_array(zones.array > 0)
-    drawn = draw_outlines(hand, views, regions, gland.array)
-    outlines = {name: views[0].volume(labels) for name, labels in drawn.items()}
+    drawn = draw_outlines(outline_rng, views, regions, gland.array)
+    outlines = {name: t2_view.volume(labels) for name, labels in drawn.items()}
     regions, outlines = _outlined_by_all(regions, outlines)
+
+    # The images. The noise of T2 is drawn last.
     injection = draw_injection(scene_rng)
     gain = float(np.exp(scene_rng.normal(0, 0.35)))
-    adc, diffusion = diffusion_images(views[1], protocol, noise, variation.worsening("diffusion"))
+    adc, diffusion = diffusion_images(
+        diffusion_view, protocol, noise_rng, variation.worsening("diffusion")
+    )
     dce, vfa = dynamic_images(
-        views[2],
+        dynamic_view,
         protocol,
         injection,
-        noise,
+        noise_rng,
         variation.motion,
         variation.worsening("dynamic series"),
     )
@@ -393,23 +418,31 @@ def make_patient(
     study = Study(
         study_id,
         study_id,
-        t2w=t2_image(views[0], protocol, gain, noise, variation.worsening("T2")),
+        t2w=t2_image(t2_view, protocol, gain, noise_rng, variation.worsening("T2")),
         adc=adc,
         dce=dce,
         vfa=vfa,
-        vfa_repetition_time=protocol.dce_times[0],
+        vfa_repetition_time=protocol.dce_times[0],  # that of the dynamic series
         diffusion=diffusion,
         roi_map=outlines[READERS[0].reader_id],
         rois=rois,
         gland=gland,
-        vessel=_vessel(views[2]),
+        vessel=_vessel(dynamic_view),
     )
-    scores = draw_scores(reading, regions, panel(variation.readers), extra_reading)
-    named = {reader.reader_id for reader in panel(variation.readers)}
-    outlines = {name: labels for name, labels in outlines.items() if name in named}
-    truth = views[0].volume(true_labels(views[0], regions))
-    pure = views[2].volume(true_labels(views[2], regions, PURE))
-    return Patient(study, protocol.site, regions, scores, outlines, zones, truth, pure)
+    readers = panel(variation.readers)
+    scores = draw_scores(score_rng, regions, readers, extra_score_rng)
+    in_panel = {reader.reader_id for reader in readers}
+    outlines = {name: labels for name, labels in outlines.items() if name in in_panel}
+    return Patient(
+        study=study,
+        site=protocol.site,
+        regions=regions,
+        scores=scores,
+        outlines=outlines,
+        zones=zones,
+        truth=t2_view.volume(true_labels(t2_view, regions)),
+        pure=dynamic_view.volume(true_labels(dynamic_view, regions, PURE)),
+    )
 
 
 def _scene(
@@ -424,15 +457,15 @@ def _scene(
     tissues = dict(anatomy.tissues)
     for region in regions:
         shapes += region.shapes
-        tissues[region.shapes[-1].tissue] = region.tissue
+        tissues[region.shapes[-1].tissue] = region.tissue  # the last shape is the region itself
     return Scene(
-        shapes,
-        tissues,
-        placement,
-        fields,
-        -np.array(protocol.texture_half),
-        bias,
-        draw_gas(rng, anatomy.gas_front),
+        shapes=shapes,
+        tissues=tissues,
+        placement=placement,
+        fields=fields,
+        field_origin=-np.array(protocol.texture_half),
+        bias=bias,
+        gas=draw_gas(rng, anatomy.gas_front),
     )
 
 
@@ -441,18 +474,21 @@ def _views(
     scene: Scene,
     protocol: SiteProtocol,
     variation: Variation,
-    beside: np.random.Generator,
+    displacement_rng: np.random.Generator,
 ) -> list[View]:
     """Return what the T2, diffusion and dynamic grids sample of the scene, in this order.
 
     Before the diffusion images and before the dynamic series the patient moves a little, so the
-    three views differ. ``beside`` draws a further shift, of ``variation.displacement_mm`` at most.
+    three views differ. ``displacement_rng`` draws a further shift, of ``variation.displacement_mm``
+    at most.
     """
+    # A row for each grid, with x, y and z in mm. T2 comes first, so the man has not moved yet.
     shifts = rng.uniform(-2, 2, (3, 3))
-    moved = rng.normal(0, 0.4, (3, 3)) * np.array([[0], [1], [1]]) * variation.motion
-    for series in (1, 2):
-        angle = beside.uniform(0, 2 * np.pi)
-        length = beside.uniform(0, variation.displacement_mm)
+    has_moved = np.array([[0], [1], [1]])
+    moved = rng.normal(0, 0.4, (3, 3)) * has_moved * variation.motion
+    for series in (1, 2):  # diffusion and dynamic series
+        angle = displacement_rng.uniform(0, 2 * np.pi)
+        length = displacement_rng.uniform(0, variation.displacement_mm)
         moved[series, :2] += length * np.array([np.cos(angle), np.sin(angle)])
     views = []
     grids = (protocol.t2, protocol.adc, protocol.dce)
@@ -472,11 +508,12 @@ def _outlined_by_all(
     for labels in maps.values():
         outlined &= set(np.unique(labels.array).tolist())
     old_labels = sorted(outlined)
-    renumber = np.zeros(len(regions) + 1, np.uint8)
-    renumber[old_labels] = np.arange(1, len(old_labels) + 1)
+    # By old label the new one; 0, no region, for regions that some reader did not outline.
+    new_label = np.zeros(len(regions) + 1, np.uint8)
+    new_label[old_labels] = np.arange(1, len(old_labels) + 1)
     renumbered = {}
     for name, labels in maps.items():
-        renumbered[name] = labels.with_array(renumber[labels.array])
+        renumbered[name] = labels.with_array(new_label[labels.array])
     return [regions[label - 1] for label in old_labels], renumbered
 
 
@@ -488,10 +525,11 @@ def _zone_numbers(view: View) -> Volume:
     in_gland = []
     in_peripheral_zone = []
     for number, shape in enumerate(view.scene.shapes, start=1):
+        # The shape of a region has its own name as zone; it lies in the first of ``within``.
         zone = shape.within[0] if shape.zone.startswith("roi") else shape.zone
-        if zone:
+        if zone:  # shapes outside the gland have no zone
             in_gland.append(number)
-        if zone in ("PZ", "rim"):
+        if zone in ("PZ", "rim"):  # the rim is the capsule around the peripheral zone
             in_peripheral_zone.append(number)
     gland = view.share(in_gland)
     peripheral = view.share(in_peripheral_zone)

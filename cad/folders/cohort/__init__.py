@@ -46,6 +46,7 @@ COLUMNS = {
 """Columns that each table must have, in their order."""
 _NEEDED = {**COLUMNS, "sessions": ("participant_id", "session_id")}
 """Columns that each table must have, also those of ``sessions.tsv``, which a cohort may lack."""
+# How often the tables are read anew before an import that keeps changing them is reported.
 _TRIES = 50
 _READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
 
@@ -57,8 +58,9 @@ def _is_cohort(root: Path) -> bool:
     """
     if (root / "dataset_description.json").is_file():
         return (root / "rois.tsv").is_file()
-    begun = root / Path(KEY_FILE).parent  # an import makes this folder before the first file
-    if begun.is_dir() and all(is_ours(path.name) for path in begun.iterdir()):
+    key_folder = root / Path(KEY_FILE).parent  # an import makes this folder before the first file
+    # Until then it holds nothing but hidden files of transactions.
+    if key_folder.is_dir() and all(is_ours(path.name) for path in key_folder.iterdir()):
         return True
     return any((root / name).is_file() for name in (CHECK_FILE, KEY_FILE, RANGES_FILE))
 
@@ -113,6 +115,7 @@ class StudyRef:
 
 
 def _no_sessions() -> pd.DataFrame:
+    """Return the table of sessions of a cohort without ``sessions.tsv``: it has no rows."""
     return pd.DataFrame(columns=list(_NEEDED["sessions"]), dtype=object)
 
 
@@ -157,35 +160,46 @@ class Cohort:
 
     def studies(self) -> list[StudyRef]:
         """Return the studies of patients without problems, in the order of ``participants.tsv``."""
+        # A patient with a broken rule is left out as a whole.
         excluded = {problem.patient for problem in self.problems}
-        ids = self.participants["participant_id"].drop_duplicates()
-        rows = self.rois.groupby("participant_id", sort=False).indices
-        none = np.array([], dtype=int)
+        patients = self.participants["participant_id"].drop_duplicates()
+        rows_by_patient = self.rois.groupby("participant_id", sort=False).indices
+        no_rows = np.array([], dtype=int)
         studies: list[StudyRef] = []
-        for patient in ids:
+        for patient in patients:
             if patient not in excluded:
-                studies += self._of(patient, rows.get(patient, none))
+                studies += self._of(patient, rows_by_patient.get(patient, no_rows))
         return studies
 
     def _of(self, patient: str, rows: np.ndarray) -> list[StudyRef]:
+        """Return the studies of a patient, whose regions are the ``rows`` of ``rois.tsv``."""
         folder = self.root / patient
-        sessions = sorted(p.name for p in folder.glob("ses-*") if p.is_dir())
-        if not sessions:
-            return [StudyRef(patient, patient, None, folder, self.rois, rows)]
-        none = np.full(len(rows), "")
-        session_of_row = (
-            self.rois["session_id"].to_numpy()[rows] if "session_id" in self.rois else none
-        )
+        sessions = sorted(path.name for path in folder.glob("ses-*") if path.is_dir())
+        if not sessions:  # the patient's own folder is his only study, and takes his id
+            return [
+                StudyRef(
+                    study_id=patient,
+                    participant_id=patient,
+                    session_id=None,
+                    folder=folder,
+                    table=self.rois,
+                    rows=rows,
+                )
+            ]
+        # Without the column, no region belongs to a session.
+        session_of_row = np.full(len(rows), "")
+        if "session_id" in self.rois:
+            session_of_row = self.rois["session_id"].to_numpy()[rows]
         studies = []
         for session in sessions:
             studies.append(
                 StudyRef(
-                    f"{patient}_{session}",
-                    patient,
-                    session,
-                    folder / session,
-                    self.rois,
-                    rows[session_of_row == session],
+                    study_id=f"{patient}_{session}",
+                    participant_id=patient,
+                    session_id=session,
+                    folder=folder / session,
+                    table=self.rois,
+                    rows=rows[session_of_row == session],
                 )
             )
         return studies
@@ -216,16 +230,17 @@ def read_cohort(root: Path) -> Cohort:
     # An import may replace the tables while they are read. The tables are therefore read again
     # until they are the same before and after reading.
     for _ in range(_TRIES):
-        settle(root)
-        before = _digest_of_tables(root)
+        settle(root)  # finish an import that was killed while it put its files into place
+        digest = _digest_of_tables(root)
         try:
             cohort = _read_once(root)
         except CadError:
-            if not pending(root) and _digest_of_tables(root) == before:
+            # The error may come from a change in between, unless nothing has changed.
+            if not pending(root) and _digest_of_tables(root) == digest:
                 raise
             continue
-        if not pending(root) and _digest_of_tables(root) == before:
-            return replace(cohort, digest=before)
+        if not pending(root) and _digest_of_tables(root) == digest:
+            return replace(cohort, digest=digest)
     raise CadError(
         "the tables change while they are read", file=root, hint="wait until the import has ended"
     )
@@ -242,6 +257,9 @@ def _digest_of_tables(root: Path) -> str:
 
 
 def _read_once(root: Path) -> Cohort:
+    """Read and check the tables of a cohort folder, whose digest stays empty."""
+    # Cells that should be numbers or grades are turned into them. What is wrong with one patient is
+    # added to ``problems``; what is wrong with a whole table raises an error.
     simulated = is_simulated(root)
     participants = _read_cohort_table(root, "participants")
     readers = _typed_readers(root, _read_cohort_table(root, "readers"))
@@ -256,17 +274,29 @@ def _read_once(root: Path) -> Cohort:
     participants = typed_participants(root, participants, problems)
     if "isup" in participants:
         participants = _graded(root / "participants.tsv", participants, problems)
+
+    # The tables are compared with each other.
     participant_ids = set(participants["participant_id"])
     check_rois(root, rois, participant_ids, problems)
     check_grades_of_men(root, participants, rois, problems)
     check_scores(root, scores, rois, participant_ids, set(readers["reader_id"]), problems)
-    scores = scores.dropna(subset=["score"]).reset_index(drop=True)
+    scores = scores.dropna(subset=["score"]).reset_index(drop=True)  # a missing score is no score
+
     sessions = _no_sessions()
     if (root / "sessions.tsv").is_file():
         sessions = check_sessions(
             root, _read_cohort_table(root, "sessions"), participant_ids, problems
         )
-    return Cohort(root, participants, readers, rois, scores, problems, simulated, sessions=sessions)
+    return Cohort(
+        root=root,
+        participants=participants,
+        readers=readers,
+        rois=rois,
+        scores=scores,
+        problems=problems,
+        simulated=simulated,
+        sessions=sessions,
+    )
 
 
 def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
@@ -287,22 +317,23 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
         a region that is not in the cohort or that the reader has scored already.
     """
     rows = []
-    for text in readings:
-        match = _READING.fullmatch(text)
+    for stated in readings:
+        match = _READING.fullmatch(stated)
         if match is None:
-            message = f"a reading is sub-XXX/ROI/READER=SCORE, found {text!r}"
+            message = f"a reading is sub-XXX/ROI/READER=SCORE, found {stated!r}"
             raise CadError(message, hint="for example sub-0001/1/r1=4")
         patient, roi, reader, score = match.groups()
         with reading("", f"score {score!r} is no number"):
             check_score("likert5", float(score))
-        if not ((cohort.rois["participant_id"] == patient) & (cohort.rois["roi_id"] == roi)).any():
+        of_patient = cohort.rois["participant_id"] == patient
+        if not (of_patient & (cohort.rois["roi_id"] == roi)).any():
             raise CadError("the region is not in the cohort", patient=patient, roi=roi)
         rows.append((patient, roi, reader, "likert5", float(score)))
-    new = pd.DataFrame(rows, columns=COLUMNS["scores"])
-    scores = pd.concat([cohort.scores, new], ignore_index=True) if rows else cohort.scores
-    twice = scores[scores.duplicated(["participant_id", "roi_id", "reader_id"])]
-    if len(twice):
-        row = twice.iloc[0]
+    new_scores = pd.DataFrame(rows, columns=COLUMNS["scores"])
+    scores = pd.concat([cohort.scores, new_scores], ignore_index=True) if rows else cohort.scores
+    repeated = scores[scores.duplicated(["participant_id", "roi_id", "reader_id"])]
+    if len(repeated):
+        row = repeated.iloc[0]
         message = f"reader {row['reader_id']} scored this ROI already"
         raise CadError(message, patient=row["participant_id"], roi=row["roi_id"])
     return replace(cohort, scores=scores)
@@ -333,8 +364,8 @@ def write_tables(
         stated on all pages that are made from the cohort.
     """
     root.mkdir(parents=True, exist_ok=True)
-    made = {"GeneratedBy": [{"Name": SIMULATOR}]} if simulated else {}
-    description = json.dumps({**_DESCRIPTION, "Name": name, **made}, indent=2) + "\n"
+    generator = {"GeneratedBy": [{"Name": SIMULATOR}]} if simulated else {}
+    description = json.dumps({**_DESCRIPTION, "Name": name, **generator}, indent=2) + "\n"
     write_atomic(root / "dataset_description.json", description.encode())
     write_atomic(root / ".bidsignore", _BIDSIGNORE.encode())
     tables = {"participants": participants, "readers": readers, "rois": rois, "scores": scores}
@@ -357,20 +388,28 @@ def is_simulated(root: Path) -> bool:
     """
     path = root / "dataset_description.json"
     try:
-        made = read_json(path).get("GeneratedBy")
+        generators = read_json(path).get("GeneratedBy")
     except FileNotFoundError:
         message = "not a cohort folder: dataset_description.json is missing"
         hint = "make one with `cad import` or `cad simulate`"
         raise CadError(message, file=path, hint=hint) from None
-    return isinstance(made, list) and {"Name": SIMULATOR} in made
+    return isinstance(generators, list) and {"Name": SIMULATOR} in generators
 
 
 def _read_cohort_table(root: Path, name: str) -> pd.DataFrame:
+    """Read a table of a cohort as text; refuse missing columns, and rows without an id."""
     path = root / f"{name}.tsv"
     if not path.is_file():
         raise CadError(f"the cohort has no {path.name}", file=path)
+    # Only an empty cell and n/a are missing values: "NA" or "null" may be an id. A quotation mark
+    # is a letter like any other, as BIDS has it.
     table = read_frame(
-        path, "\t", dtype=str, keep_default_na=False, na_values=[MISSING, ""], quoting=3
+        path,
+        "\t",
+        dtype=str,
+        keep_default_na=False,
+        na_values=[MISSING, ""],
+        quoting=csv.QUOTE_NONE,
     )
     _refuse_control_characters(table, path)
     absent = [column for column in _NEEDED[name] if column not in table.columns]
@@ -380,10 +419,14 @@ def _read_cohort_table(root: Path, name: str) -> pd.DataFrame:
         )
         hint = "columns are separated by tabs and named in the first line"
         raise CadError(message, file=path, hint=hint)
-    for key in [c for c in ("participant_id", "roi_id", "reader_id") if c in _NEEDED[name]]:
-        if table[key].isna().any():
-            line = int(table[key].isna().to_numpy().argmax()) + 2
-            raise CadError(f"line {line} has no {key}", file=path)
+    ids = [
+        column for column in ("participant_id", "roi_id", "reader_id") if column in _NEEDED[name]
+    ]
+    for column in ids:
+        is_missing = table[column].isna()
+        if is_missing.any():
+            line = int(is_missing.to_numpy().argmax()) + 2  # line 1 has the names of the columns
+            raise CadError(f"line {line} has no {column}", file=path)
     return table
 
 
@@ -393,22 +436,26 @@ def _refuse_control_characters(table: pd.DataFrame, path: Path) -> None:
     A control character could change what a terminal shows, or break a table.
     """
     for column in table.columns:
-        for line, cell in enumerate(table[column], start=2):
+        for line, cell in enumerate(table[column], start=2):  # line 1 has the names of the columns
             if isinstance(cell, str) and CONTROL.search(cell):
                 message = f"line {line} has a control character in {column}"
                 raise CadError(message, file=path, hint="write the cell without it")
 
 
 def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of readers with ``expert`` as a truth value; refuse a reader listed twice.
+
+    A reader of whom the table does not say so is no expert.
+    """
     path = root / "readers.tsv"
     repeated = table["reader_id"][table["reader_id"].duplicated()]
     if len(repeated):
         raise CadError(f"reader {repeated.iloc[0]} is listed twice", file=path)
-    words = table["expert"].str.lower().fillna("0")
-    unknown = words[~words.isin(["0", "1", "true", "false", "yes", "no"])]
+    expert_words = table["expert"].str.lower().fillna("0")
+    unknown = expert_words[~expert_words.isin(["0", "1", "true", "false", "yes", "no"])]
     if len(unknown):
         raise CadError(f"expert must be 1 or 0, found {unknown.iloc[0]!r}", file=path)
-    return table.assign(expert=words.isin(["1", "true", "yes"]))
+    return table.assign(expert=expert_words.isin(["1", "true", "yes"]))
 
 
 def _graded(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
@@ -422,6 +469,7 @@ def _graded(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.Dat
         try:
             grade_range(grade)
         except CadError as error:
+            # The table of patients has no regions.
             place = {"patient": row["participant_id"], "roi": row.get("roi_id", "")}
             problems.append(error.naming(file=path, **place))
             grade = ""
@@ -439,9 +487,9 @@ def _read_floats(
     table = _read_cohort_table(root, name)
     for column, meaning in numbers.items():
         values = pd.to_numeric(table[column], errors="coerce").astype(float)
-        for i in table.index[values.isna() & table[column].notna()]:
-            message = f"{column} {table.at[i, column]!r} is not {meaning}"
-            place = {"patient": table.at[i, "participant_id"], "roi": table.at[i, "roi_id"]}
+        for row in table.index[values.isna() & table[column].notna()]:
+            message = f"{column} {table.at[row, column]!r} is not {meaning}"
+            place = {"patient": table.at[row, "participant_id"], "roi": table.at[row, "roi_id"]}
             problems.append(CadError(message, file=root / f"{name}.tsv", **place))
         table[column] = values
     return table

@@ -42,16 +42,19 @@ def men_stated(participants: pd.DataFrame, isup_min: int) -> pd.DataFrame:
     for name in ("age", "psa", "psa_density", "prostate_volume"):
         stated[name] = np.nan
         if name in people:
+            # A text that is no number becomes NaN. So does 0, which no age, PSA or volume can be.
             values = pd.to_numeric(people[name], errors="coerce").astype(float)
             stated[name] = values.where(values > 0)
     # PSA in ng/mL divided by the volume in mL gives a density in ng/mL2. It is used only for men
     # for whom the table states no density.
-    derived = stated["psa"] / stated["prostate_volume"]
-    stated["psa_density"] = stated["psa_density"].fillna(derived)
+    derived_density = stated["psa"] / stated["prostate_volume"]
+    stated["psa_density"] = stated["psa_density"].fillna(derived_density)
     stated["man_truth"] = np.nan
     if "isup" in people:
         truths = []
         for cell in people["isup"]:
+            # A grade may be a range, such as ">=2". It tells the truth only if all of the range
+            # lies on one side of ``isup_min``.
             low, high = grade_range(grade_text(cell))
             truth = np.nan
             if low >= isup_min:

@@ -18,8 +18,9 @@ FIRST_SESSION = "ses-01"
 KEY_FILE = "sourcedata/pseudonym.key"
 CHECK_FILE = f"{KEY_FILE}.sha256"  # the key's hash, by which a replaced key is noticed
 SECRET = re.compile(rb"[0-9a-f]{32}")
-_HEX = 10
+_HEX = 10  # number of hexadecimal digits in a pseudonym
 PSEUDONYM = re.compile(rf"sub-P[0-9a-f]{{{_HEX}}}")
+# Names of readers that identify nobody, such as r1 or "reader 2"; an empty name is one of them.
 _NEUTRAL_READER = re.compile(r"[A-Za-z]?[0-9]{1,3}|reader[ _-]?[0-9]{1,3}|")
 
 
@@ -48,7 +49,8 @@ def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
     """
     if not (root / KEY_FILE).is_file():
         return None
-    return KeyProof(Patients(root, "pseudonym", set()).key())
+    # key() also checks that the key is the one with which the pseudonyms were made.
+    return KeyProof(Patients(root, labels="pseudonym", participant_ids=set()).key())
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,13 @@ class KeyProof:
         """
         if participant.strip() == patient_id.strip():
             return True
-        return bool(patient_id.strip()) and participant == _participant_pseudonym(
-            self.key, patient_id
-        )
+        if not patient_id.strip():  # an empty PatientID proves nothing
+            return False
+        return participant == _participant_pseudonym(self.key, patient_id)
 
 
 def _participant_pseudonym(key: bytes, patient_id: str) -> str:
+    """Return the label of a PatientID: the first digits of its hash with the cohort's key."""
     digest = hmac.new(key, patient_id.encode(), hashlib.sha256).hexdigest()
     return f"sub-P{digest[:_HEX]}"
 
@@ -123,8 +126,8 @@ class Patients:
         self.root = root
         self.labels = labels
         self.participant_ids = participant_ids
-        self.studies: dict[str, StudyPlace] = {}
-        self.sources: dict[str, str | None] = {}
+        self.studies: dict[str, StudyPlace] = {}  # by StudyInstanceUID
+        self.sources: dict[str, str | None] = {}  # PatientID by label; None where it is unknown
         for folder in sorted(root.glob("sub-*")):
             if folder.name not in participant_ids or not folder.is_dir():
                 continue
@@ -135,17 +138,18 @@ class Patients:
                 self._remember(folder.name, home)
 
     def _remember(self, participant: str, home: Path) -> None:
+        """Record the study whose images lie in ``home``, by the first sidecar that names it."""
         for sidecar in sorted(home.glob("*/*.json")):
             try:
                 entries = read_json(sidecar)
-            except CadError:
+            except CadError:  # another sidecar of the study may still name it
                 continue
-            uid = entries.get("StudyInstanceUID")
-            source = entries.get("SourcePatientID")
-            if uid:
+            study_uid = entries.get("StudyInstanceUID")
+            patient_id = entries.get("SourcePatientID")
+            if study_uid:
                 session = home.name if home.name.startswith("ses-") else None
-                self.studies[str(uid)] = StudyPlace(participant, session, home)
-                self.sources[participant] = None if source is None else str(source)
+                self.studies[str(study_uid)] = StudyPlace(participant, session, home)
+                self.sources[participant] = None if patient_id is None else str(patient_id)
                 return
 
     def participant(self, patient_id: str) -> str:
@@ -169,11 +173,12 @@ class Patients:
         label = "sub-" + re.sub(r"[^A-Za-z0-9]", "", patient_id)
         if label == "sub-":
             raise CadError(f"PatientID {patient_id!r} has no letter or digit for a label")
-        source = self.sources.get(label, patient_id)
-        if source != patient_id:
+        # The PatientID that has this label already; a new label belongs to nobody else.
+        owner = self.sources.get(label, patient_id)
+        if owner != patient_id:
             raise CadError(
                 f"two source patients would both be {label}: PatientID {patient_id!r} and "
-                f"{'one of unknown source' if source is None else repr(source)}",
+                f"{'one of unknown source' if owner is None else repr(owner)}",
                 hint="set labels: pseudonym in the rules, or import into another cohort",
             )
         return label
@@ -210,16 +215,17 @@ class Patients:
             gets a session.
         """
         home = self.root / participant
-        taken = self.of(participant)
+        studies = self.of(participant)
         # The only study of a man is stored without a session, as BIDS allows.
-        if not taken and not several:
-            return StudyPlace(participant, None, home)
+        if not studies and not several:
+            return StudyPlace(participant, session_id=None, folder=home)
         numbers = []
-        for place in taken:
+        for place in studies:
             if place.session_id:
                 numbers.append(int(place.session_id.removeprefix("ses-")))
         # An existing study without a session is the first study, and becomes ses-01.
-        session = f"ses-{max(numbers, default=1 if taken else 0) + 1:02d}"
+        last_number = max(numbers, default=1 if studies else 0)
+        session = f"ses-{last_number + 1:02d}"
         return StudyPlace(participant, session, home / session)
 
     def settle(self, place: StudyPlace, uid: str, patient_id: str) -> None:
@@ -260,14 +266,14 @@ class Patients:
         bool
             Whether there was a study without a session to copy.
         """
-        alone = [p for p in self.of(participant) if p.session_id is None]
-        for old in alone:
-            for path in sorted(p for p in old.folder.rglob("*") if p.is_file()):
+        without_session = [place for place in self.of(participant) if place.session_id is None]
+        for study in without_session:
+            for path in sorted(file for file in study.folder.rglob("*") if file.is_file()):
                 name = path.name.replace(participant, f"{participant}_{FIRST_SESSION}", 1)
-                target = build / FIRST_SESSION / path.relative_to(old.folder).with_name(name)
+                target = build / FIRST_SESSION / path.relative_to(study.folder).with_name(name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 keep(path, target)
-        return bool(alone)
+        return bool(without_session)
 
     def key(self) -> bytes:
         """Return the cohort's secret key; without it nobody can trace a pseudonym to a PatientID.
@@ -288,16 +294,19 @@ class Patients:
         otherwise = "the next study of one of them would become another patient"
         hint = "bring the key back from a backup, import into another cohort, remove by sub-P…"
         if not path.is_file():
-            named = {*filter(PSEUDONYM.fullmatch, {*self.participant_ids, *self.sources})}
-            if named:
-                problem = f"{len(named)} patients are here by pseudonyms of a key that is gone"
+            pseudonyms = {*filter(PSEUDONYM.fullmatch, {*self.participant_ids, *self.sources})}
+            if pseudonyms:
+                problem = f"{len(pseudonyms)} patients are here by pseudonyms of a key that is gone"
                 raise CadError(f"{problem}: {otherwise}", file=path, hint=hint)
             key = secrets.token_hex(16).encode()
+            # The hash is written first: a process that is killed in between leaves no key, and the
+            # next one makes both anew.
             write_atomic(check, hashlib.sha256(key).hexdigest().encode())
             write_atomic(path, key, mode=0o600)
         key = read_bytes(path, 2**10)
-        made = read_bytes(check, 2**10).decode() if check.is_file() else None
-        if not SECRET.fullmatch(key) or made not in (None, hashlib.sha256(key).hexdigest()):
+        # Where the file with the key's hash is missing, the key cannot be compared with it.
+        stated_hash = read_bytes(check, 2**10).decode() if check.is_file() else None
+        if not SECRET.fullmatch(key) or stated_hash not in (None, hashlib.sha256(key).hexdigest()):
             problem = "not the key that the pseudonyms of the patients here were made with"
             raise CadError(f"{problem}: {otherwise}", file=path, hint=hint)
         return key

@@ -17,8 +17,8 @@ HISTOLOGY = ("malignant", "benign")
 _PARTICIPANT = re.compile(r"sub-[A-Za-z0-9]+")
 _SESSION = re.compile(r"ses-[A-Za-z0-9]+")
 _PLAUSIBLE: dict[str, list[float]] = table_beside(__file__)["plausible"]
-_MALE = ("m", "male", "o", "n/a")
-_LARGEST_LABEL = 2**31 - 1
+_MALE = ("m", "male", "o", "n/a")  # values of ``sex`` that do not contradict a prostate; o is other
+_LARGEST_LABEL = 2**31 - 1  # the largest number of a label map's type (int32)
 _STRANGER = "the patient is not in participants.tsv"
 _Rule = tuple[pd.Series, str]
 """A rule for rows of a table: a series that is True for rows that break the rule, and a message.
@@ -60,9 +60,9 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
             )
     _check_patient_values(path, table, problems)
     sexes = table["sex"].dropna().astype(str) if "sex" in table else pd.Series(dtype=str)
-    for i in sexes.index[~sexes.str.lower().isin(_MALE)]:
-        message = f"sex {sexes[i]!r}: a prostate is a man's"
-        problems.append(CadError(message, file=path, patient=table.at[i, "participant_id"]))
+    for row in sexes.index[~sexes.str.lower().isin(_MALE)]:
+        message = f"sex {sexes[row]!r}: a prostate is a man's"
+        problems.append(CadError(message, file=path, patient=table.at[row, "participant_id"]))
     for patient in table["participant_id"][table["participant_id"].duplicated()].unique():
         problems.append(CadError("the patient is listed twice", file=path, patient=patient))
 
@@ -71,9 +71,11 @@ def _check_patient_values(path: Path, table: pd.DataFrame, problems: list[CadErr
     """Add a problem for each impossible value of age, PSA, PSA density or prostate volume."""
     for column, (low, high) in _PLAUSIBLE.items():
         cells = table[column].dropna() if column in table else pd.Series(dtype=object)
-        for i in cells.index[~pd.to_numeric(cells, errors="coerce").between(low, high)]:
-            message = f"{column} {cells[i]} is no man's: {low:g} to {high:g} is allowed, or n/a"
-            problems.append(CadError(message, file=path, patient=table.at[i, "participant_id"]))
+        # A text that is no number becomes NaN, which lies between no limits.
+        values = pd.to_numeric(cells, errors="coerce")
+        for row in cells.index[~values.between(low, high)]:
+            message = f"{column} {cells[row]} is no man's: {low:g} to {high:g} is allowed, or n/a"
+            problems.append(CadError(message, file=path, patient=table.at[row, "participant_id"]))
 
 
 def check_sessions(
@@ -99,13 +101,13 @@ def check_sessions(
         A copy; values that are impossible or no number are NaN.
     """
     path = root / "sessions.tsv"
-    strange = ~table["participant_id"].isin(participant_ids)
-    unnamed = ~table["session_id"].fillna("").astype(str).str.fullmatch(_SESSION.pattern)
-    twice = table.duplicated(["participant_id", "session_id"])
+    is_stranger = ~table["participant_id"].isin(participant_ids)
+    is_unnamed = ~table["session_id"].fillna("").astype(str).str.fullmatch(_SESSION.pattern)
+    is_repeated = table.duplicated(["participant_id", "session_id"])
     rules: list[_Rule] = [
-        (strange, _STRANGER),
-        (unnamed, "session_id {session_id!r} is not ses- and letters or digits"),
-        (twice, "session {session_id} is listed twice"),
+        (is_stranger, _STRANGER),
+        (is_unnamed, "session_id {session_id!r} is not ses- and letters or digits"),
+        (is_repeated, "session {session_id} is listed twice"),
     ]
     _apply(rules, table, path, problems)
     _check_patient_values(path, table, problems)
@@ -152,16 +154,17 @@ def _typed_men(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.
         values = pd.to_numeric(table[name], errors="coerce").astype(float)
         out[name] = values.where(values.between(*_PLAUSIBLE[name]))
     if {"psa", "psa_density", "prostate_volume"} <= set(out.columns):
-        derived = out["psa"] / out["prostate_volume"]
-        gap = (out["psa_density"] - derived).abs()
-        for i in out.index[(gap > DENSITY_ROUNDED) & (gap > DENSITY_OFF * derived)]:
+        derived_density = out["psa"] / out["prostate_volume"]
+        difference = (out["psa_density"] - derived_density).abs()
+        contradicts = (difference > DENSITY_ROUNDED) & (difference > DENSITY_OFF * derived_density)
+        for row in out.index[contradicts]:
             problems.append(
                 CadError(
-                    f"psa_density {out.at[i, 'psa_density']:g} contradicts psa "
-                    f"{out.at[i, 'psa']:g} / prostate_volume {out.at[i, 'prostate_volume']:g} = "
-                    f"{derived[i]:.3g} ng/mL2",
+                    f"psa_density {out.at[row, 'psa_density']:g} contradicts psa "
+                    f"{out.at[row, 'psa']:g} / prostate_volume {out.at[row, 'prostate_volume']:g} "
+                    f"= {derived_density[row]:.3g} ng/mL2",
                     file=path,
-                    patient=out.at[i, "participant_id"],
+                    patient=out.at[row, "participant_id"],
                     hint="one of the three is wrong; write n/a for it",
                 )
             )
@@ -205,6 +208,7 @@ def check_rois(
     is_label = label.between(1, _LARGEST_LABEL) & (label == label.round())
     rules: list[_Rule] = [
         (~rois["participant_id"].isin(participant_ids), _STRANGER),
+        # A row that is listed twice has the same label twice, too. Only the first fault is told.
         (same_id, "the ROI is listed twice"),
         (same_label & ~same_id, "label {label:g} is used by two ROIs of this study"),
         (~is_label, "label must be a positive integer, found {label:g}"),
@@ -256,19 +260,20 @@ def check_grades_of_men(
     """
     if "isup" not in participants:
         return
-    highest = {}
+    highest_of_man = {}
     for patient, cell in zip(participants["participant_id"], participants["isup"], strict=True):
-        highest[patient] = grade_range(grade_text(cell))[1]
+        highest_of_man[patient] = grade_range(grade_text(cell))[1]
     for row in rois.to_dict("records"):
-        lowest = grade_range(grade_text(row["isup"]))[0]
+        least_grade = grade_range(grade_text(row["isup"]))[0]
+        # Cancer without a stated grade is of grade 1 or more.
         if row["histology"] == "malignant":
-            lowest = max(lowest, 1)
+            least_grade = max(least_grade, 1)
         patient = row["participant_id"]
-        if patient in highest and lowest > highest[patient]:
+        if patient in highest_of_man and least_grade > highest_of_man[patient]:
             problems.append(
                 CadError(
-                    f"the region is of isup {lowest} or more, participants.tsv states at most "
-                    f"{highest[patient]} for the whole man",
+                    f"the region is of isup {least_grade} or more, participants.tsv states at most "
+                    f"{highest_of_man[patient]} for the whole man",
                     file=root / "participants.tsv",
                     patient=patient,
                     roi=row["roi_id"],
@@ -301,15 +306,21 @@ def check_scores(
     problems : list of CadError
         An error is appended for each row and each rule that the row breaks.
     """
+    # Each pair of scale and score is checked once, because a table has many rows and few pairs.
     distinct = scores[["scale", "score"]].drop_duplicates()
-    wrong = [_score_problem(scale, score) for scale, score in distinct.itertuples(index=False)]
-    scores = scores.merge(distinct.assign(wrong=wrong), how="left")
-    roi_of = pd.MultiIndex.from_frame(scores[["participant_id", "roi_id"]])
+    problem_of_score = [
+        _score_problem(scale, score) for scale, score in distinct.itertuples(index=False)
+    ]
+    scores = scores.merge(distinct.assign(wrong=problem_of_score), how="left")
+    region_of_score = pd.MultiIndex.from_frame(scores[["participant_id", "roi_id"]])
     regions = pd.MultiIndex.from_frame(rois[["participant_id", "roi_id"]])
-    patient_known = scores["participant_id"].isin(participant_ids)
+    is_participant = scores["participant_id"].isin(participant_ids)
     rules: list[_Rule] = [
-        (~patient_known, _STRANGER),
-        (patient_known & ~roi_of.isin(regions), "scores for a ROI that is not in rois.tsv"),
+        (~is_participant, _STRANGER),
+        (
+            is_participant & ~region_of_score.isin(regions),
+            "scores for a ROI that is not in rois.tsv",
+        ),
         (~scores["reader_id"].isin(readers), "reader {reader_id} is not in readers.tsv"),
         (
             scores.duplicated(["participant_id", "roi_id", "reader_id"]),
@@ -321,7 +332,8 @@ def check_scores(
 
 
 def _score_problem(scale: object, score: float) -> str:
-    if pd.isna(score):
+    """Return what is wrong with a score on its scale; an empty text if nothing is."""
+    if pd.isna(score):  # the reader gave no score, which is allowed
         return ""
     try:
         check_score(str(scale), score)
@@ -332,8 +344,8 @@ def _score_problem(scale: object, score: float) -> str:
 
 def _apply(rules: list[_Rule], table: pd.DataFrame, path: Path, problems: list[CadError]) -> None:
     """Add a problem for each row that breaks a rule."""
-    for broken, message in rules:
-        for _, row in table[broken].iterrows():
+    for breaks_rule, message in rules:
+        for _, row in table[breaks_rule].iterrows():
             problem = message.format_map(row)
-            region = row.get("roi_id", "")
+            region = row.get("roi_id", "")  # a table of sessions has no regions
             problems.append(CadError(problem, file=path, patient=row["participant_id"], roi=region))

@@ -40,7 +40,7 @@ _LABEL = re.compile("sub-[A-Za-z0-9]+")
 _TAR = 257  # position of the word "ustar" in a tar file, in bytes
 # First bytes of packed files that this module cannot unpack: bzip2, xz, 7z and zstd.
 _UNKNOWN = b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"
-_NO_IDENTITY = "SOPClassUID"
+_NO_IDENTITY = "SOPClassUID"  # names the kind of a DICOM object, and no patient
 # Each file in a packed file counts for at least this many bytes of the limit on unpacked bytes.
 # Otherwise the limit would allow millions of empty files, and searching them would take minutes.
 _LEAST = 512
@@ -48,12 +48,16 @@ _LEAST = 512
 # chance inside many numbers.
 _SHORTEST = 5
 _DICOM = 128  # position of the letters "DICM" in a DICOM file, in bytes
+# Byte order marks at the start of a text, each with its encoding. The mark of UTF-32 begins like
+# that of UTF-16, and is therefore tried first.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+# Bytes at the start of a file whose encoding is guessed, and the share of zeros among every fourth
+# byte that counts as mostly zero.
 _LOOKED_AT = 4096
 _MOSTLY = 0.7
 # How to tell the encoding of a text without a byte order mark: which of four successive bytes are
@@ -109,7 +113,7 @@ class Names:
             cannot be read is skipped. The UID of the kind of object (SOP class) is left out,
             because it identifies nobody.
         """
-        ids = set[str]()
+        patient_ids = set[str]()
         uids = set[str]()
         for path in sorted((root / participant).rglob("*.json")):
             try:
@@ -117,15 +121,20 @@ class Names:
             except CadError:  # a damaged file is also deleted with the patient, whatever it holds
                 continue
             for key, value in entries.items():
-                items = value if isinstance(value, list) else [value]
-                texts = {str(item) for item in items}
+                values = value if isinstance(value, list) else [value]
+                texts = {str(item) for item in values}
                 if key.endswith("PatientID"):
-                    ids |= {text.strip() for text in texts} - {"", "None"}
+                    patient_ids |= {text.strip() for text in texts} - {"", "None"}
                 # The SOP class UID (the kind of DICOM object) identifies no patient, because all
                 # images of one kind share it.
                 elif key.rstrip("s").endswith("UID") and key != _NO_IDENTITY:
                     uids |= texts
-        return cls(participant, frozenset(ids), frozenset(uids), given)
+        return cls(
+            participant=participant,
+            source_ids=frozenset(patient_ids),
+            uids=frozenset(uids),
+            given=given,
+        )
 
     def bears(self, name: str) -> bool:
         """Tell whether the name of a file or folder is surely the patient's.
@@ -148,10 +157,15 @@ class Names:
 
         A label or PatientID must stand alone, and not inside a longer word.
         """
-        ids = {word for word in (*self.source_ids, self.given) if len(word) >= _SHORTEST}
-        words = "|".join(re.escape(word) for word in sorted({self.participant, *ids}))
-        alone = re.search(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])".encode(), content)
-        return bool(alone) or not self.uids.isdisjoint(map(bytes.decode, _UID.findall(content)))
+        long_ids = {word for word in (*self.source_ids, self.given) if len(word) >= _SHORTEST}
+        alternatives = "|".join(re.escape(word) for word in sorted({self.participant, *long_ids}))
+        named_alone = re.search(
+            rf"(?<![A-Za-z0-9])(?:{alternatives})(?![A-Za-z0-9])".encode(), content
+        )
+        if named_alone:
+            return True
+        uids_in_content = map(bytes.decode, _UID.findall(content))
+        return not self.uids.isdisjoint(uids_in_content)
 
 
 def named_places(folder: Path, names: Names) -> list[str]:
@@ -171,13 +185,14 @@ def named_places(folder: Path, names: Names) -> list[str]:
         itself.
     """
     places: list[str] = []
-    open_ends = [folder]
-    while open_ends:
-        for path in sorted(open_ends.pop().iterdir()):
+    unsearched = [folder]
+    while unsearched:
+        for path in sorted(unsearched.pop().iterdir()):
             if names.bears(path.name):
                 places.append(path.relative_to(folder).as_posix())
+            # Temporary folders of this program do not belong to the cohort's content.
             elif path.is_dir() and not path.is_symlink() and not is_ours(path.name):
-                open_ends.append(path)
+                unsearched.append(path)
     return sorted(places)
 
 
@@ -204,11 +219,15 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     """
     places = list[str]()
 
-    def blind(path: Path, why: str | None) -> None:
+    def add_unreadable(path: Path, why: str | None) -> None:
+        """Add a file or folder that may name the patient, with the reason why nobody can tell."""
         places.append(f"{path.relative_to(folder).as_posix()} (cannot be looked into: {why})")
 
-    walk = os.walk(folder, onerror=lambda error: blind(Path(error.filename), error.strerror))
+    walk = os.walk(
+        folder, onerror=lambda error: add_unreadable(Path(error.filename), error.strerror)
+    )
     for parent, folders, files in walk:
+        # os.walk() goes only into folders that stay in the list ``folders``.
         if not below and Path(parent) == folder:
             folders[:] = [name for name in folders if not _LABEL.fullmatch(name)]
         for name in (*folders, *files):
@@ -217,9 +236,10 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
                 if names.hints(name) or _holds(path, names):
                     places.append(path.relative_to(folder).as_posix())
             except CadError as error:
-                blind(path, error.problem)
+                add_unreadable(path, error.problem)
             except OSError as error:
-                blind(path, error.strerror)
+                add_unreadable(path, error.strerror)
+        # A folder that is listed stands for all of its content.
         folders[:] = [name for name in folders if not names.hints(name)]
     return sorted(places)
 
@@ -243,15 +263,16 @@ def _budget(whole: int) -> Spend:
     The limit holds for all contents together, also for packed files inside packed files. ``whole``
     is the size of the file in bytes.
     """
-    total = 0
+    unpacked = 0
 
     def spend(packed: int, *sizes: int) -> None:
-        nonlocal total
+        """Count the sizes of contents that were unpacked from ``packed`` bytes."""
+        nonlocal unpacked
         check_inflation(packed, sum(sizes), MAX_ARRAYS)
-        total += sum(max(size, _LEAST) for size in sizes)
+        unpacked += sum(max(size, _LEAST) for size in sizes)
         # If a gzip file holds a tar file, its content is counted twice: as the tar file, and as the
         # files in the tar file. So only half of the total is compared with the limit.
-        check_inflation(whole, total // 2, MAX_ARRAYS)
+        check_inflation(whole, unpacked // 2, MAX_ARRAYS)
 
     return spend
 
@@ -288,22 +309,24 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
     spend = spend or _budget(len(content))
     if name.endswith(_PIXELS):
         yield name, b""
-    elif content[:2] == b"\x1f\x8b":
+    elif content[:2] == b"\x1f\x8b":  # gzip
         # A gzip file may consist of several parts, each compressed on its own. GzipFile reads all.
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            # One byte more than is allowed tells that there is more.
             inner = stream.read(MAX_ARRAYS + 1)
         spend(len(content), len(inner))
         yield from members(name.removesuffix(".gz"), inner, spend)
-    elif content[:4] == b"PK\3\4":
+    elif content[:4] == b"PK\3\4":  # zip
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             check_members(archive)
             spend(len(content), *(member.file_size for member in archive.infolist()))
             for entry in archive.infolist():
                 yield from members(entry.filename, archive.read(entry), spend)
-    elif content[_TAR : _TAR + 5] == b"ustar":
+    elif content[_TAR : _TAR + 5] == b"ustar":  # tar
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
             spend(len(content), *(member.size for member in tar.getmembers()))
             for member in tar.getmembers():
+                # Folders and links have a name and no content.
                 packed = tar.extractfile(member) if member.isfile() else None
                 yield from members(member.name, packed.read() if packed else b"", spend)
     elif content.startswith(_UNKNOWN):
@@ -327,6 +350,10 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _searchable_text(content: bytes, spend: Spend) -> bytes:
+    """Return the content of a file in a form in which words stand as plain text.
+
+    ``spend`` limits the size of this text. Content of another kind is returned as it is.
+    """
     if content[:4] == b"PAR1":
         table = read_parquet(content)
         numbers = table.select_dtypes("floating")
@@ -336,20 +363,27 @@ def _searchable_text(content: bytes, spend: Spend) -> bytes:
         text: str = without_numbers.to_csv(index=not isinstance(table.index, pd.RangeIndex))
         # The size of the table was checked when it was read. The size of its text is checked now.
         spend(MAX_ARRAYS, table.size * 8, len(text))
-        footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
-        # The footer of a parquet file contains notes on its columns in an encoded form. The
-        # function `parquet_notes` returns the notes decoded, so that they can be searched.
+        # A parquet file ends with its footer, the length of the footer in 4 bytes, and "PAR1". The
+        # footer contains notes on the columns in an encoded form. The function `parquet_notes`
+        # returns the notes decoded, so that they can be searched.
+        footer_length = int.from_bytes(content[-8:-4], "little")
+        footer = content[-8 - footer_length :]
         return text.encode() + footer + parquet_notes(content)
     if content[_DICOM : _DICOM + 4] == b"DICM":
         _check_whole(content)
         return content
-    if encoding := _wide_encoding(content):
+    encoding = _wide_encoding(content)
+    if encoding:
+        # A name would be found only in the text with one byte for each usual letter. The bytes as
+        # they are stay, because the encoding is a guess.
         return content + content.decode(encoding, errors="replace").encode()
     # A NumPy array of texts has four bytes per letter. Its texts are joined with one byte for each
     # usual letter, so that they can be searched.
     if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):
         return "\n".join(map(str, read_array(content).ravel())).encode(errors="replace")
-    return content + _ESCAPED.sub(_spelled, content) if b"\\u" in content else content
+    if b"\\u" in content:  # JSON may spell letters as escapes
+        return content + _ESCAPED.sub(_spelled, content)
+    return content
 
 
 def _check_whole(content: bytes) -> None:
@@ -359,11 +393,14 @@ def _check_whole(content: bytes) -> None:
     """
 
     def read(offset: int, count: int) -> bytes:
+        """Return bytes of the content, as if they were read from a file."""
         return content[offset : offset + count]
 
     offset, syntax = data_set(read, len(content))
     if syntax == DeflatedExplicitVRLittleEndian:
         raise CadError("a deflated DICOM file, which is not unpacked")
+    # Reading all elements raises an error where the file is cut off. A file with too many elements
+    # to read can be searched all the same.
     with suppress(TooManyElements):
         for _ in elements(read, len(content), offset, syntax):
             pass
@@ -378,13 +415,16 @@ def _wide_encoding(content: bytes) -> str:
         if content.startswith(mark):
             return encoding
     start = content[:_LOOKED_AT]
-    start = start[: len(start) // 4 * 4]
+    start = start[: len(start) // 4 * 4]  # groups of four bytes only
     if not start:
         return ""
     # In the encodings of `_BY_ZEROS`, each Latin letter has one byte that is not zero, always in
     # the same place of the letter's two or four bytes.
-    zero = [start[place::4].count(0) * 4 / len(start) > _MOSTLY for place in range(4)]
-    return _BY_ZEROS.get(tuple(zero), "")
+    is_mostly_zero = []
+    for place in range(4):
+        every_fourth_byte = start[place::4]
+        is_mostly_zero.append(every_fourth_byte.count(0) * 4 / len(start) > _MOSTLY)
+    return _BY_ZEROS.get(tuple(is_mostly_zero), "")
 
 
 def _spelled(match: re.Match[bytes]) -> bytes:

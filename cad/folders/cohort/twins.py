@@ -26,22 +26,23 @@ def twins(refs: Iterable[StudyRef]) -> list[CadError]:
     list of CadError
         One error for each pair of patients, which the caller reports; empty without such a pair.
     """
-    by_voxels: dict[str, list[StudyRef]] = defaultdict(list)
+    studies_by_hash: dict[str, list[StudyRef]] = defaultdict(list)
     for ref in refs:
         for kind in ("t2w", "adc"):
             path = image_path(ref.folder, ref.study_id, kind)
             try:
                 if path.is_file():
-                    by_voxels[voxel_hash(read_volume(path))].append(ref)
-            except (CadError, OSError):
+                    studies_by_hash[voxel_hash(read_volume(path))].append(ref)
+            except (CadError, OSError):  # a file that cannot be read cannot be compared
                 continue
-    pairs = {}
-    for first, *copies in by_voxels.values():
+    copy_by_pair = {}
+    for first, *copies in studies_by_hash.values():
         for copy in copies:
+            # One man may have equal images in two of his studies, which is no twin.
             if copy.participant_id != first.participant_id:
-                pairs[first.participant_id, copy.participant_id] = copy
+                copy_by_pair[first.participant_id, copy.participant_id] = copy
     problems = []
-    for (name_of_first, patient), copy in pairs.items():
+    for (name_of_first, patient), copy in copy_by_pair.items():
         problem = CadError(
             f"its images are those of {name_of_first}, voxel by voxel: one man under two ids, of "
             "whom a validation would train on one and test on the other",

@@ -55,10 +55,11 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
         Ids of the patients, as :func:`labels_of` returns them; an id that is not in the cohort is
         ignored.
     """
-    if not patients:
+    if not patients:  # nobody is left out, and the digest must stay that of the tables
         return cohort
 
     def others_of(table: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of all other patients, with a new index from 0."""
         return table[~table["participant_id"].isin(patients)].reset_index(drop=True)
 
     # The cohort's digest (hash of its tables) changes, too. Otherwise a resumed run would keep

@@ -65,10 +65,11 @@ def held_back_of_table(run: JsonObject, table: pd.DataFrame) -> frozenset[str]:
     """
     if not is_blinded(run):
         return frozenset()
-    has_scores = pd.Series(False, index=table.index)
+    # Without a column of scores, no region counts as scored.
+    is_scored = pd.Series(False, index=table.index)
     if "scores" in table:
-        has_scores = table["scores"].fillna("").astype(str) != ""
-    return unscored_men(zip(table["participant_id"].astype(str), has_scores, strict=True))
+        is_scored = table["scores"].fillna("").astype(str) != ""
+    return unscored_men(zip(table["participant_id"].astype(str), is_scored, strict=True))
 
 
 def held_back(results: Results) -> frozenset[str]:
@@ -100,7 +101,7 @@ def open_results(results: Results) -> Results:
         Content of a run folder; not changed.
     """
     men = held_back(results)
-    if not men:
+    if not men:  # the measures of the whole run stay, too
         return results
     regions = []
     for region in results.regions:

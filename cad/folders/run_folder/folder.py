@@ -14,6 +14,7 @@ class _File:
     """Give the path of a file of which a run folder has at most one."""
 
     def __init__(self, name: str, writer: str, always: bool = True) -> None:
+        """Keep the file's name, the module that writes it, and whether each such run has it."""
         self.name = name
         self.writer = writer
         self.always = always
@@ -142,6 +143,7 @@ def of_every_run(folder: RunFolder) -> list[Path]:
     for name, file in vars(RunFolder).items():
         if not isinstance(file, _File) or not file.always:
             continue
+        # Files of other writers belong to one command, or are made while the run is going on.
         if file.writer.startswith("cad.run.stages."):
             paths.append(getattr(folder, name))
     return paths
@@ -156,10 +158,11 @@ def _is_result(command: str) -> Callable[[Path], bool]:
     """
 
     def holds(root: Path) -> bool:
+        """Tell whether ``root`` is a run of the command."""
         folder = RunFolder(root)
         try:
             record = read_json(folder.record)
-        except (OSError, CadError):
+        except (OSError, CadError):  # the run is not finished, and its command is not known
             return folder.memory.is_file()
         return "cad_version" in record and record.get("kind") == command
 

@@ -27,6 +27,7 @@ from cad.base.transactions import owned
 from cad.folders.run_folder.folder import RunFolder
 from cad.folders.run_folder.tables import Failure, read_failures
 
+# Columns that together name a failure, and the columns of acknowledged.csv and of told.csv.
 _KEY = ("participant_id", "study_id", "roi_id", "reason")
 _COLUMNS = [*_KEY, "because", "when"]
 _TOLD = [*_KEY, "since"]
@@ -103,19 +104,19 @@ def sort_failures(root: Path, failures: Sequence[Failure]) -> SortedFailures:
         Each failure in one of the lists ``new``, ``repeated``, ``acknowledged`` and ``waiting``, in
         the given order. A failure of a study that waits for a region is always in ``waiting``.
     """
-    settled = {_key_of_row(row) for row in _acknowledged(root)}
-    earlier = {_key_of_row(row) for row in _read_told(root)}
-    kinds = SortedFailures([], [], [])
+    acknowledged_keys = {_key_of_row(row) for row in _acknowledged(root)}
+    told_keys = {_key_of_row(row) for row in _read_told(root)}
+    sorted_failures = SortedFailures(new=[], repeated=[], acknowledged=[])
     for failure in failures:
         if failure.waiting:
-            kinds.waiting.append(failure)
-        elif _key_of_failure(failure) in settled:
-            kinds.acknowledged.append(failure)
-        elif _key_of_failure(failure) in earlier:
-            kinds.repeated.append(failure)
+            sorted_failures.waiting.append(failure)
+        elif _key_of_failure(failure) in acknowledged_keys:
+            sorted_failures.acknowledged.append(failure)
+        elif _key_of_failure(failure) in told_keys:
+            sorted_failures.repeated.append(failure)
         else:
-            kinds.new.append(failure)
-    return kinds
+            sorted_failures.new.append(failure)
+    return sorted_failures
 
 
 def remember(root: Path, failures: Sequence[Failure], unreported: Sequence[Failure] = ()) -> None:
@@ -139,6 +140,7 @@ def remember(root: Path, failures: Sequence[Failure], unreported: Sequence[Failu
     """
     folder = RunFolder(root)
     failures = [failure for failure in failures if not failure.waiting]
+    # Where nothing failed, now or before, there is nothing to record or to forget.
     if not failures and not folder.told.is_file() and not folder.acknowledged.is_file():
         return
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -147,13 +149,14 @@ def remember(root: Path, failures: Sequence[Failure], unreported: Sequence[Failu
         # is killed in between and a repaired failure comes back, it counts as known, and the run
         # ends with exit code 1. In the reverse order it would still count as acknowledged.
         _forget_repaired(folder, failures)
-        since = {_key_of_row(row): row["since"] for row in _read_told(root)}
+        first_told = {_key_of_row(row): row["since"] for row in _read_told(root)}
         rows = []
         for failure in failures:
-            if failure in unreported:
+            if failure in unreported:  # nobody was told of it, so that it stays new
                 continue
-            entry = dict(zip(_KEY, _key_of_failure(failure), strict=True))
-            rows.append({**entry, "since": since.get(_key_of_failure(failure), now)})
+            key = _key_of_failure(failure)
+            entry = dict(zip(_KEY, key, strict=True))
+            rows.append({**entry, "since": first_told.get(key, now)})
         write_csv(folder.told, pd.DataFrame(rows, columns=_TOLD), _TOLD)
 
 
@@ -163,16 +166,17 @@ def _forget_repaired(folder: RunFolder, failures: Sequence[Failure]) -> None:
     If such a study fails again, an existing result is lost, and somebody must be told. A study that
     now fails for another reason was not repaired, and its acknowledged failure is kept.
     """
-    accepted = _acknowledged(folder.root)
+    acknowledged_rows = _acknowledged(folder.root)
     failing = {(failure.study_id, failure.roi_id) for failure in failures}
-    still = []
-    for row in accepted:
-        of_study = (row["study_id"], "")
+    still_failing = []
+    for row in acknowledged_rows:
+        of_study = (row["study_id"], "")  # a failure of the whole study names no region
         of_region = (row["study_id"], row["roi_id"])
         if of_study in failing or of_region in failing:
-            still.append(row)
-    if len(still) < len(accepted):
-        write_csv(folder.acknowledged, pd.DataFrame(still, columns=_COLUMNS), _COLUMNS)
+            still_failing.append(row)
+    # A file that would not change is not written anew.
+    if len(still_failing) < len(acknowledged_rows):
+        write_csv(folder.acknowledged, pd.DataFrame(still_failing, columns=_COLUMNS), _COLUMNS)
 
 
 def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
@@ -205,39 +209,46 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
         raise CadError("a failure is acknowledged with a reason of one line", hint="--reason TEXT")
     rows_of_run = read_failures(folder) if folder.failures.is_file() else []
     failures = [failure for failure in rows_of_run if not failure.waiting]
-    chosen = [failure for failure in failures if name in (failure.participant_id, failure.study_id)]
-    if not chosen:
-        waiting = [row for row in rows_of_run if name in (row.participant_id, row.study_id)]
-        if waiting:
+    named_failures = [
+        failure for failure in failures if name in (failure.participant_id, failure.study_id)
+    ]
+    if not named_failures:
+        # A study of this name may wait for a region, which needs another message.
+        if any(name in (row.participant_id, row.study_id) for row in rows_of_run):
             raise CadError(
                 f"{name} waits for a region, which is no failure",
                 file=folder.failures,
                 hint="outline a region; until then the run counts the study as waiting",
             )
-        listed = sorted({failure.study_id for failure in failures})
+        failed_studies = sorted({failure.study_id for failure in failures})
+        hint = "nothing failed"
+        if failed_studies:
+            hint = f"failed have {', '.join(failed_studies[:10])}"
         raise CadError(
             f"no failure of {name}",
             file=folder.failures,
-            hint=f"failed have {', '.join(listed[:10])}" if listed else "nothing failed",
+            hint=hint,
         )
     now = datetime.now(UTC).isoformat(timespec="seconds")
     # The folder is locked: if two commands wrote `acknowledged.csv` at the same time, the second
     # would overwrite the rows of the first.
     with owned(root):
         rows = _acknowledged(root)
-        settled = {_key_of_row(row): row for row in rows}
-        for failure in chosen:
-            row = settled.get(_key_of_failure(failure))
-            if row is None:
+        row_by_key = {_key_of_row(row): row for row in rows}
+        for failure in named_failures:
+            acknowledged_row = row_by_key.get(_key_of_failure(failure))
+            if acknowledged_row is None:
                 entry = dict(zip(_KEY, _key_of_failure(failure), strict=True))
                 rows.append({**entry, "because": because.strip(), "when": now})
-            elif f"; {because.strip()}; " not in f"; {row['because']}; ":
-                row["because"] += f"; {because.strip()}"
+            # The same words are not added twice. Reasons are separated by semicolons.
+            elif f"; {because.strip()}; " not in f"; {acknowledged_row['because']}; ":
+                acknowledged_row["because"] += f"; {because.strip()}"
         write_csv(folder.acknowledged, pd.DataFrame(rows), _COLUMNS)
-    return chosen
+    return named_failures
 
 
 def _key_of_failure(failure: Failure) -> tuple[str, ...]:
+    """Return what names a failure, in the order of ``_KEY``."""
     return (failure.participant_id, failure.study_id, failure.roi_id, failure.reason)
 
 

@@ -60,25 +60,27 @@ def read_partitions(root: Path) -> pd.DataFrame:
     folders = _finished_runs(root)
     columns = [*KEYS, *columns_stated(_same_settings(folders))]
     tables: list[pd.DataFrame] = []
-    owner: dict[str, RunFolder] = {}
+    run_of: dict[str, RunFolder] = {}
     for folder in folders:
         features = _read_columns(folder.features, columns)
         for patient in features["participant_id"].unique():
-            if patient in owner:
+            if patient in run_of:
                 raise CadError(
-                    f"also in {owner[patient].root}: a patient may be in one run only, else folds "
+                    f"also in {run_of[patient].root}: a patient may be in one run only, else folds "
                     "would train on the patients that they test",
                     file=folder.features,
                     patient=patient,
                     hint="run all studies of a patient together, or move one of the runs away",
                 )
-            owner[patient] = folder
-        region = ["participant_id", "roi_id"]
-        labels = _read_columns(folder.labels, [*region, *LABELS])
-        tables.append(features.merge(labels, on=region, how="left"))
+            run_of[patient] = folder
+        region_keys = ["participant_id", "roi_id"]
+        labels = _read_columns(folder.labels, [*region_keys, *LABELS])
+        tables.append(features.merge(labels, on=region_keys, how="left"))
     joined = pd.concat(tables, ignore_index=True)
-    present = [name for name in columns if name in joined]
-    joined = joined[[*present, *LABELS]]
+    # The joined tables have the columns in the order in which runs brought them. They are put into
+    # the order of the settings.
+    measured_columns = [name for name in columns if name in joined]
+    joined = joined[[*measured_columns, *LABELS]]
     # The package pyarrow keeps memory that it no longer uses, as much as the joined table takes.
     # This call frees that memory.
     pa.default_memory_pool().release_unused()
@@ -114,6 +116,7 @@ def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
     """
     first, *other_folders = folders
     settings: dict[str, Any] = read_record(first)["settings"]
+    # The values of a single run may depend on all of its patients, as no other run is joined.
     if other_folders:
         for (section, key), accepted_values in _OF_ALL.items():
             value = settings[section][key]
@@ -125,9 +128,9 @@ def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
                     hint=f"run again with {section}.{key} one of {', '.join(accepted_values)}",
                 )
     for folder in other_folders:
-        stated = read_record(folder)["settings"]
+        other_settings = read_record(folder)["settings"]
         for section in _SHARED:
-            for key, value in stated[section].items():
+            for key, value in other_settings[section].items():
                 if settings[section].get(key) != value:
                     raise CadError(
                         f"{section}.{key} is {value}, and {settings[section].get(key)} in "
@@ -139,6 +142,7 @@ def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
 
 
 def _read_columns(path: Path, wanted: list[str]) -> pd.DataFrame:
+    """Read those of the wanted columns that a table has, in the order of ``wanted``."""
     with reading(path, "not a readable table"):
         present = set(parquet_columns(path))
         return read_parquet(path, [name for name in wanted if name in present])

@@ -7,6 +7,7 @@ from cad.base.files import JsonObject, plain, write_atomic, write_json
 from cad.base.reading import read_json
 from cad.folders.run_folder.folder import RunFolder
 
+# Sections of run.json, and sections of its settings, that are JSON objects where they exist.
 _SECTIONS = ("counts", "estimator", "inputs", "model", "settings", "timings", "versions")
 _SETTINGS = ("decision", "features", "images", "labels", "learner", "validate")
 

@@ -153,10 +153,11 @@ class RegionResult:
         grade = "" if self.isup == "0" else grade_words(self.isup)
         if not self.histology:
             return grade
-        counted = self.histology != "malignant" or self.truth is True
-        finding = self.histology if counted else "cancer"
+        # Histology may call a region malignant whose grade is too low for this run.
+        finding_counts = self.histology != "malignant" or self.truth is True
+        finding = self.histology if finding_counts else "cancer"
         words = f"{finding}, {grade}" if grade else finding
-        return words if counted else f"{words} (not counted as malignant)"
+        return words if finding_counts else f"{words} (not counted as malignant)"
 
 
 @dataclass(frozen=True)
@@ -399,7 +400,7 @@ def _rows_of_men(path: Path) -> dict[str, Man]:
     """
     men = {}
     for row in _rows_of_file(path):
-        if "probability_of" not in row:
+        if "probability_of" not in row:  # the file of an earlier version has no such column
             row = {**row, "probability": "", "lower": ""}
         men[row["participant_id"]] = _man_of_row(row)
     return men
@@ -415,6 +416,7 @@ def number(text: Any) -> float | None:
 
 
 def _rows_of_file(path: Path, needed: bool = False) -> list[dict[str, str]]:
+    """Read the rows of a table; without the file there is none, unless it is needed."""
     if not path.is_file():
         if needed:
             raise CadError(f"no {path.name}: this is not a finished run", file=path)
@@ -435,22 +437,27 @@ def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
 
 
 def _region_of_row(row: dict[str, str], path: Path) -> RegionResult:
+    """Return a row of ``probabilities.csv`` as an object; ``path`` is the file, for messages."""
     for column in ("participant_id", "study_id", "roi_id"):
         if not row.get(column):
             raise CadError(f"a row without {column}", file=path)
     if "probability_of" not in row:
         row = as_belief(row)
-    plausible = _or_empty(row.get("plausible"))
-    unlike = _or_empty(row.get("unlike"))
+    # An empty cell means that no class was predicted, and NEITHER that no class is plausible.
+    plausible_text = _cell_text(row.get("plausible"))
+    plausible = None
+    if plausible_text:
+        plausible = [word for word in plausible_text.split(" or ") if word != NEITHER]
+    unlike = _cell_text(row.get("unlike"))
     return _made(
         RegionResult,
         row,
         patient=row["participant_id"],
         study=row["study_id"],
         roi=row["roi_id"],
-        label=int(number(row.get("label")) or 0),
+        label=int(number(row.get("label")) or 0),  # 0 for a region without a label map
         isup=grade_text(row.get("isup")),
-        plausible=[w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
+        plausible=plausible,
         scales=dict(_scores_of_readers(row.get("scales"))),
         # An empty cell means that the region was not compared with the training regions. The word
         # LIKE means that it was compared and is like them. In both cases the field `unlike` is
@@ -463,6 +470,7 @@ def _region_of_row(row: dict[str, str], path: Path) -> RegionResult:
 
 
 def _range_of_row(row: dict[str, str], *names: str) -> tuple[float, float] | None:
+    """Return the two ends of a range from their columns; None where either is missing."""
     low, high = (number(row.get(name)) for name in names)
     return None if low is None or high is None else (low, high)
 
@@ -473,12 +481,14 @@ def _man_of_row(row: dict[str, str]) -> Man:
     )
 
 
-def _true(text: str | None) -> bool | None:
+def _truth_of_cell(text: str | None) -> bool | None:
+    """Return whether a cell is 1; None where it is no number."""
     value = number(text)
     return None if value is None else value == 1.0
 
 
-def _values(text: str | None) -> list[tuple[str, float]]:
+def _values_of_readers(text: str | None) -> list[tuple[str, float]]:
+    """Return readers and their values from a cell such as ``r1=0.3; r2=0.4``."""
     values = []
     for reader, score in _scores_of_readers(text):
         value = number(score)
@@ -487,41 +497,45 @@ def _values(text: str | None) -> list[tuple[str, float]]:
     return values
 
 
-def _entries(text: str | None) -> list[str]:
+def _cell_texts(text: str | None) -> list[str]:
     return [entry.strip() for entry in (text or "").split(";") if entry.strip()]
 
 
-def _or_empty(text: str | None) -> str:
+def _cell_text(text: str | None) -> str:
     return "" if text in (None, "n/a", "nan", "NaN") else str(text)
 
 
 def _scores_of_readers(text: str | None) -> list[tuple[str, str]]:
-    entries = (entry.rpartition("=") for entry in _entries(text))
+    """Return readers and their scores as text, from a cell such as ``r1=3; r2=4``."""
+    # An entry without a reader's name is the score of an unnamed reader.
+    entries = (entry.rpartition("=") for entry in _cell_texts(text))
     return [(reader or "reader", score) for reader, _, score in entries]
 
 
 _CELLS: dict[Any, Callable[[str | None], Any]] = {
-    str: _or_empty,
+    str: _cell_text,
     float | None: number,
-    bool | None: _true,
-    list[str]: _entries,
+    bool | None: _truth_of_cell,
+    list[str]: _cell_texts,
     list[tuple[str, str]]: _scores_of_readers,
-    list[tuple[str, float]]: _values,
+    list[tuple[str, float]]: _values_of_readers,
 }
 """Functions that read a cell, by the type of its field."""
 
 
 def _reasons_by_region(path: Path) -> dict[tuple[str, str], list[Reason]]:
-    by_region: dict[tuple[str, str], list[tuple[float, Reason]]] = {}
+    """Return the rows of ``explanations.csv`` by study and region, in the order of their ranks."""
+    ranked_by_region: dict[tuple[str, str], list[tuple[float, Reason]]] = {}
     for row in _rows_of_file(path):
         delta = number(row.get("delta"))
-        if delta is None:
+        if delta is None:  # a row without an effect explains nothing
             continue
         reason = _made(Reason, row, delta=delta)
-        key = (row.get("study_id", ""), row.get("roi_id", ""))
-        by_region.setdefault(key, []).append((number(row.get("rank")) or 0.0, reason))
+        region = (row.get("study_id", ""), row.get("roi_id", ""))
+        rank = number(row.get("rank")) or 0.0  # rows without a rank come first
+        ranked_by_region.setdefault(region, []).append((rank, reason))
     reasons = {}
-    for key, ranked_reasons in by_region.items():
+    for region, ranked_reasons in ranked_by_region.items():
         ranked_reasons.sort(key=lambda ranked_reason: ranked_reason[0])
-        reasons[key] = [reason for _, reason in ranked_reasons]
+        reasons[region] = [reason for _, reason in ranked_reasons]
     return reasons

@@ -89,18 +89,20 @@ def write_measured(
     ...     study_key(path)
     'made of this'
     """
-    names = [c for c in rows.columns if c not in ("participant_id", "roi_id")]
+    feature_names = [
+        column for column in rows.columns if column not in ("participant_id", "roi_id")
+    ]
     record = {
         "participant_id": participant_id,
         "study_id": study_id,
         "notes": notes,
-        "failures": [vars(f) for f in failures],
+        "failures": [vars(failure) for failure in failures],
         "gaps": gaps,
     }
     content = {
         **arrays,
-        "features": rows[names].to_numpy(float),
-        "feature_names": np.array(names, dtype=str),
+        "features": rows[feature_names].to_numpy(float),
+        "feature_names": np.array(feature_names, dtype=str),
         "roi_ids": np.array(rows["roi_id"].astype(str).tolist(), dtype=str),
         "record": np.array(json.dumps(record, sort_keys=True)),
         "provenance": np.array(provenance.to_json(orient="split", index=False)),
@@ -144,7 +146,7 @@ def study_key(path: Path) -> str | None:
     try:
         with open_study(path) as archive:
             return str(archive["key"])
-    except (CadError, OSError):
+    except (CadError, OSError):  # without a key the study is measured anew
         return None
 
 
@@ -249,28 +251,29 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
         with open_study(path) as archive:
             record = parse_json(str(archive["record"]))
             blocks.append(archive["features"])
-            names = tuple(archive["feature_names"].tolist())
+            feature_names = tuple(archive["feature_names"].tolist())
             # Studies with the same columns share one tuple of names, because ten thousand copies of
             # the tuple would fill the memory.
-            columns.append(groups.setdefault(names, names))
-            rois = archive["roi_ids"].tolist()
-        keys["roi_id"] += rois
+            columns.append(groups.setdefault(feature_names, feature_names))
+            roi_ids = archive["roi_ids"].tolist()
+        keys["roi_id"] += roi_ids
         for key in ("participant_id", "study_id"):
-            keys[key] += [record[key]] * len(rois)
-    every = list(dict.fromkeys(chain.from_iterable(groups)))
-    places = {}
+            keys[key] += [record[key]] * len(roi_ids)
+    # The columns of all studies, each once, and where the columns of each group are among them.
+    all_columns = list(dict.fromkeys(chain.from_iterable(groups)))
+    columns_of_group = {}
     for group in groups:
-        places[group] = np.array([every.index(name) for name in group], dtype=int)
-    values = np.full((len(keys["roi_id"]), len(every)), np.nan)
-    last = len(values)
+        columns_of_group[group] = np.array([all_columns.index(name) for name in group], dtype=int)
+    values = np.full((len(keys["roi_id"]), len(all_columns)), np.nan)
+    end = len(values)  # the rows from here on are filled
     while blocks:  # each study's block is taken from the end of the list, and freed after copying
         block = blocks.pop()
         group = columns.pop()
-        values[last - len(block) : last, places[group]] = block
-        last -= len(block)
-    table = pd.DataFrame(values, columns=every, copy=False)
-    for i, (key, texts) in enumerate(keys.items()):
-        table.insert(i, key, pd.Series(texts, dtype=str))
+        values[end - len(block) : end, columns_of_group[group]] = block
+        end -= len(block)
+    table = pd.DataFrame(values, columns=all_columns, copy=False)
+    for position, (key, texts) in enumerate(keys.items()):
+        table.insert(position, key, pd.Series(texts, dtype=str))
     return table
 
 
@@ -345,6 +348,8 @@ def _fast_npz(arrays: Mapping[str, np.ndarray]) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
         for name, array in arrays.items():
+            # The size of an array's bytes is not known before they are written, and may need the
+            # 64-bit form of the zip format.
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
     return stream.getvalue()

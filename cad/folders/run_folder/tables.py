@@ -196,8 +196,11 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
     """
     if not folder.probabilities.is_file():
         raise CadError("the run has no probabilities.csv", file=folder.probabilities)
-    text = [column.name for column in REGION_COLUMNS if column.kind in ("text", "pairs", "list")]
-    table = read_frame(folder.probabilities, dtype=dict.fromkeys(text, str))
+    text_columns = [
+        column.name for column in REGION_COLUMNS if column.kind in ("text", "pairs", "list")
+    ]
+    # Without these types, an id such as 007 would become the number 7.
+    table = read_frame(folder.probabilities, dtype=dict.fromkeys(text_columns, str))
     refuse_earlier(table.columns, folder.probabilities)
     if "probability_of" not in table:
         # The column `probability_of` is missing in tables of earlier versions. There the learner's
@@ -236,8 +239,8 @@ def refuse_earlier(columns: Collection[str], path: Path) -> None:
 
 def write_patients(folder: RunFolder, men: pd.DataFrame) -> None:
     """Write ``patients.csv``: one row per patient, the highest probability of cancer first."""
-    order = men.reset_index().sort_values("probability", ascending=False, kind="stable")
-    write_csv(folder.patients, order, PATIENT_COLUMNS)
+    sorted_men = men.reset_index().sort_values("probability", ascending=False, kind="stable")
+    write_csv(folder.patients, sorted_men, PATIENT_COLUMNS)
 
 
 def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> None:
@@ -294,7 +297,7 @@ def by_region(scores: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
     """
     texts = []
     for reader, value in zip(scores["reader_id"], scores[column], strict=True):
-        number = f"{value:g}" if isinstance(value, float) else str(value)
-        texts.append(f"{reader}={number}")
+        value_text = f"{value:g}" if isinstance(value, float) else str(value)
+        texts.append(f"{reader}={value_text}")
     grouped = scores.assign(**{name: texts}).groupby(["participant_id", "roi_id"], sort=False)
     return grouped[name].agg("; ".join).reset_index()

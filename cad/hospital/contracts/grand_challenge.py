@@ -99,6 +99,7 @@ def run_grand_challenge(
         write_map(target, read_image(images["regions"]), images["t2w"])
         write_json(out / LIKELIHOOD, float(without_regions))
         return None
+    # The import takes the images from one folder, by names that its rules know.
     with tempfile.TemporaryDirectory(prefix="cad-contract-") as scratch:
         staged = Path(scratch) / "source"
         make_folder(staged)
@@ -187,10 +188,11 @@ def _regions_file(source: Path) -> Path:
             file=source / "images",
             hint=f"put a label map into {READERS_MASK}, or a detector's map into {DETECTION_MAP}",
         )
-    array = read_image(drawn).array
-    component_map, count = ndimage.label(array > 0, structure=_CORNERS)
+    label_map = read_image(drawn).array
+    component_map, count = ndimage.label(label_map > 0, structure=_CORNERS)
     for component in range(1, count + 1):
-        labels = np.unique(array[component_map == component])
+        # Voxels that touch are one component. Two labels in it are two regions that touch.
+        labels = np.unique(label_map[component_map == component])
         if len(labels) > 1:
             raise CadError(
                 f"the regions {labels[0]:g} and {labels[1]:g} touch: they would become one",

@@ -74,26 +74,27 @@ def run_mhub(
             if not problems:
                 problems.append(CadError("the folder holds no study that can be read", file=source))
             return 0, problems
-        scored, unscored = score(cohort, run, models, highest)
-        problems += unscored
-        problems += deliver(run, cohort, None, "")[1]
-        refs = read_cohort(cohort).studies()
-        folders = {ref.study_id: ref.folder for ref in refs}
-        patients = {ref.study_id: ref.participant_id for ref in refs}
-        for each in scored:
-            place = out / each.study
-            make_folder(place)
-            grid = next(folders[each.study].glob("anat/*_T2w.nii.gz"))
-            write_map(place / MAP, each.map, grid)
-            for path in sorted(RunFolder(run).objects.glob(f"{each.study}_*.dcm")):
-                name = path.name.removeprefix(f"{each.study}_")
-                write_atomic(place / name, read_bytes(path, MAX_IMAGE))
-            page = run / "report" / f"{patients[each.study]}.html"
-            write_atomic(place / "report.html", read_bytes(page, MAX_IMAGE))
+        scored_studies, failures = score(cohort, run, models, highest)
+        problems += failures
+        # The DICOM objects are only written; nothing is sent.
+        _, failures_of_delivery = deliver(run, cohort, send=None, aet="")
+        problems += failures_of_delivery
+        ref_by_study = {ref.study_id: ref for ref in read_cohort(cohort).studies()}
+        for scored in scored_studies:
+            ref = ref_by_study[scored.study]
+            folder = out / scored.study
+            make_folder(folder)
+            t2_image = next(ref.folder.glob("anat/*_T2w.nii.gz"))
+            write_map(folder / MAP, scored.map, t2_image)
+            for path in sorted(RunFolder(run).objects.glob(f"{scored.study}_*.dcm")):
+                name = path.name.removeprefix(f"{scored.study}_")
+                write_atomic(folder / name, read_bytes(path, MAX_IMAGE))
+            page = run / "report" / f"{ref.participant_id}.html"
+            write_atomic(folder / "report.html", read_bytes(page, MAX_IMAGE))
             # The file with the likelihood is written last. A study's folder with this file is
             # therefore complete.
-            write_json(place / LIKELIHOOD, each.likelihood)
-        return len(scored), problems
+            write_json(folder / LIKELIHOOD, scored.likelihood)
+        return len(scored_studies), problems
 
 
 def model_card(model: str, address: str, date: str) -> JsonObject:
@@ -114,18 +115,30 @@ def model_card(model: str, address: str, date: str) -> JsonObject:
     dynamic = "dce" in bundle.metadata["modalities"]
     inputs = [
         _input(
-            "Transverse T2-weighted MRI", "Transverse T2-weighted images of the prostate.", False
+            "Transverse T2-weighted MRI",
+            "Transverse T2-weighted images of the prostate.",
+            contrast=False,
         ),
         _input(
-            "Apparent diffusion coefficient", "ADC map, or the diffusion images it is from.", False
+            "Apparent diffusion coefficient",
+            "ADC map, or the diffusion images it is from.",
+            contrast=False,
         ),
     ]
     if dynamic:
         inputs.append(
-            _input("Dynamic series", "T1-weighted images before, during and after contrast.", True)
+            _input(
+                "Dynamic series",
+                "T1-weighted images before, during and after contrast.",
+                contrast=True,
+            )
         )
     inputs.append(
-        _input("Regions", "SEG, RTSTRUCT or a label map: readers' or a detector's regions.", False)
+        _input(
+            "Regions",
+            "SEG, RTSTRUCT or a label map: readers' or a detector's regions.",
+            contrast=False,
+        )
     )
     simulated = ""
     if training["simulated"]:
@@ -200,6 +213,7 @@ def model_card(model: str, address: str, date: str) -> JsonObject:
 
 
 def _input(label: str, description: str, contrast: bool) -> JsonObject:
+    """Return the card's entry for an input; ``contrast`` says if it needs a contrast agent."""
     return {
         "label": label,
         "description": description,

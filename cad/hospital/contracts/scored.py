@@ -98,10 +98,10 @@ def score(
     except CadError as error:
         # The cohort is in a temporary folder that is deleted later. The user could not find it, so
         # that the error's message must not name it.
-        named = copy(error)
+        error_for_user = copy(error)
         if error.file == str(cohort):
-            named.file = ""
-        raise named from error.__cause__
+            error_for_user.file = ""
+        raise error_for_user from error.__cause__
     for failure in [*summary.failures, *summary.kinds.waiting]:
         problems.append(
             CadError(
@@ -109,15 +109,18 @@ def score(
             )
         )
     results = read_results(run)
-    scored = []
+    scored_studies = []
     for ref in read_cohort(cohort).studies():
-        made = _scored_study(ref, results, highest)
-        if made is not None:
-            scored.append(made)
-        elif any(
+        study = _scored_study(ref, results, highest)
+        if study is not None:
+            scored_studies.append(study)
+            continue
+        has_probability = any(
             region.study == ref.study_id and region.probability is not None
             for region in results.regions
-        ):
+        )
+        # Why a study without any probability has none is among the failures above.
+        if has_probability:
             problems.append(
                 CadError(
                     "the model gives regions a probability and men none",
@@ -125,30 +128,30 @@ def score(
                     patient=ref.study_id,
                 )
             )
-    return scored, problems
+    return scored_studies, problems
 
 
 def _scored_study(ref: StudyRef, results: Results, highest: bool) -> Scored | None:
     """Return a study with its map; None if none of its regions has a probability."""
-    probability = {}
+    probability_of_roi = {}
     for region in results.regions:
         if region.study == ref.study_id and region.probability is not None:
-            probability[region.roi] = region.probability
+            probability_of_roi[region.roi] = region.probability
     man = results.men.get(ref.participant_id)
     likelihood = None
     if man is not None:
         likelihood = man.probability
     if likelihood is None and highest:
-        likelihood = max(probability.values(), default=None)
-    if not probability or likelihood is None:
+        likelihood = max(probability_of_roi.values(), default=None)
+    if not probability_of_roi or likelihood is None:
         return None
-    masks = read_label_map(next(ref.folder.glob("masks/*_rois.nii.gz")))
-    of_label = {}
+    label_map = read_label_map(next(ref.folder.glob("masks/*_rois.nii.gz")))
+    probability_of_label = {}
     for roi, label in zip(ref.rois["roi_id"], ref.rois["label"], strict=True):
-        if str(roi) in probability:
-            of_label[int(label)] = probability[str(roi)]
-    values = candidates(masks.array, of_label, ref.study_id)
-    return Scored(ref.study_id, likelihood, masks.with_array(values))
+        if str(roi) in probability_of_roi:
+            probability_of_label[int(label)] = probability_of_roi[str(roi)]
+    values = candidates(label_map.array, probability_of_label, ref.study_id)
+    return Scored(ref.study_id, likelihood, label_map.with_array(values))
 
 
 def candidates(labels: np.ndarray, probability: dict[int, float], patient: str = "") -> np.ndarray:
@@ -185,17 +188,19 @@ def candidates(labels: np.ndarray, probability: dict[int, float], patient: str =
     [[[0.75, 0.75, 0.0, 0.5, 0.5]]]
     """
     values = np.zeros(labels.shape, np.float32)
-    taken = np.zeros(labels.shape, bool)
+    used = np.zeros(labels.shape, bool)
+    corners = np.ones((3, 3, 3), bool)  # neighbours across faces, edges and corners
+    # The highest probability comes first and loses no voxel; of equal ones the smaller label.
     for label in sorted(probability, key=lambda label: (-probability[label], label)):
-        beside = ndimage.binary_dilation(taken, structure=np.ones((3, 3, 3), bool))
-        region = (labels == label) & ~beside
+        next_to_used = ndimage.binary_dilation(used, structure=corners)
+        region = (labels == label) & ~next_to_used
         if not region.any():
             raise CadError(
                 f"the region of label {label} lies between others and leaves no voxel in the map",
                 patient=patient,
             )
         values[region] = probability[label]
-        taken |= region
+        used |= region
     return values
 
 
@@ -217,12 +222,12 @@ def write_map(path: Path, volume: Volume, grid: Path) -> None:
         on_grid = sitk.Resample(
             volume.to_sitk(),
             reference,
-            sitk.Transform(),
-            sitk.sitkNearestNeighbor,
-            0.0,
+            sitk.Transform(),  # no movement
+            sitk.sitkNearestNeighbor,  # probabilities are not mixed at the borders of regions
+            0.0,  # outside of the map
             sitk.sitkFloat32,
         )
-        made = Path(folder) / path.name
-        sitk.WriteImage(on_grid, str(made), useCompression=True)
+        scratch_file = Path(folder) / path.name
+        sitk.WriteImage(on_grid, str(scratch_file), useCompression=True)
         make_folder(path.parent)
-        write_atomic(path, read_bytes(made, MAX_IMAGE))
+        write_atomic(path, read_bytes(scratch_file, MAX_IMAGE))

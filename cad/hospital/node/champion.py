@@ -65,25 +65,26 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
     settings = read_settings(NodeSettings, config)
     champions = list(settings.models.champion)
     shadows = list(settings.models.shadow)
-    replaced = in_place_of or champions[0]
+    old_champion = in_place_of or champions[0]
     if challenger not in shadows:
         raise CadError(
             f"{challenger} is no shadow of this node: {', '.join(shadows) or 'it has none'}",
             file=config,
             hint="let it run as a shadow first: models: {champion: […], shadow: […]}",
         )
-    if replaced not in champions:
+    if old_champion not in champions:
         raise CadError(
-            f"{replaced} is no champion of this node: {', '.join(champions)}", file=config
+            f"{old_champion} is no champion of this node: {', '.join(champions)}", file=config
         )
-    hashes = {name: load_bundle(find("models", name)).hash for name in (challenger, replaced)}
+    # Loading a model also checks that it can be used.
+    hashes = {name: load_bundle(find("models", name)).hash for name in (challenger, old_champion)}
     new_champions = []
     for name in champions:
-        new_champions.append(challenger if name == replaced else name)
+        new_champions.append(challenger if name == old_champion else name)
     new_shadows = []
     for name in shadows:
-        new_shadows.append(replaced if name == challenger else name)
-    text = _rewritten(config, new_champions, new_shadows)
+        new_shadows.append(old_champion if name == challenger else name)
+    text = _text_with_models(config, new_champions, new_shadows)
     node = NodeHome(settings.home)
     with node.held():
         trail = settings.home / FILE
@@ -94,10 +95,11 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
                 raise DamagedTrail(
                     f"the audit trail is not what was written: {problems[0]}", file=trail
                 )
+            # The line is written before the file: a change without a line would not be noticed.
             line = {
                 "event": "champion",
                 "who": caller(),
-                "from": {"name": replaced, "sha256": hashes[replaced]},
+                "from": {"name": old_champion, "sha256": hashes[old_champion]},
                 "to": {"name": challenger, "sha256": hashes[challenger]},
                 "settings_sha256": hashlib.sha256(text.encode()).hexdigest(),
             }
@@ -105,14 +107,16 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
             write_atomic(config, text.encode())
         finally:
             queue.close()
-    back = f"{replaced} --config {config}"
-    if in_place_of or champions[0] != replaced or len(champions) > 1:
+    # The same command, with both models exchanged, undoes the change. Without the option, it would
+    # replace the first champion.
+    back = f"{old_champion} --config {config}"
+    if in_place_of or champions[0] != old_champion or len(champions) > 1:
         back += f" --in-place-of {challenger}"
     return {"champion": new_champions, "shadow": new_shadows, "back": back}
 
 
 @door("own", "the node's settings")
-def _rewritten(config: Path, champions: list[str], shadows: list[str]) -> str:
+def _text_with_models(config: Path, champions: list[str], shadows: list[str]) -> str:
     """Return the text of the settings file with other models; raise an error if anything else of
     the settings would change.
     """
@@ -125,13 +129,16 @@ def _rewritten(config: Path, champions: list[str], shadows: list[str]) -> str:
             file=config,
             hint="write it as `models:` with its lists in the lines below",
         )
-    lists = {"champion": champions, "shadow": shadows}
+    models = {"champion": champions, "shadow": shadows}
     lines = ["models:\n"]
-    for role, names in lists.items():
-        lines.append(f"  {role}: {yaml.safe_dump(names, default_flow_style=True, width=10_000)}")
+    for role, names in models.items():
+        # A width that no list reaches keeps each list on one line.
+        yaml_list = yaml.safe_dump(names, default_flow_style=True, width=10_000)
+        lines.append(f"  {role}: {yaml_list}")
+    # As a function, the new text is put in as it is: its backslashes are no escapes.
     new_text = entry.sub(lambda _: "".join(lines), text)
     before = yaml.safe_load(text)
     after = yaml.safe_load(new_text)
-    if {**before, "models": lists} != after:
+    if {**before, "models": models} != after:
         raise CadError("more than the entry `models` would change", file=config)
     return new_text

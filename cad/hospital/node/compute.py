@@ -66,19 +66,19 @@ def may_open(settings: NodeSettings) -> Confined:
     settings : NodeSettings
         All settings of the node.
     """
-    names = [(RULES, settings.rules, ".yaml")]
+    wanted = [(RULES, settings.rules, ".yaml")]  # folder, name and suffix of each file
     if settings.decision is not None:
-        names.append((DECISIONS, settings.decision, ".yaml"))
+        wanted.append((DECISIONS, settings.decision, ".yaml"))
     models = (*settings.models.champion, *settings.models.shadow)
-    names += [(MODELS, model, "") for model in models]
-    read = [settings.home]
-    for folder, name, suffix in names:
+    wanted += [(MODELS, model, "") for model in models]
+    readable = [settings.home]
+    for folder, name, suffix in wanted:
         with suppress(CadError, OSError):  # the function `ready` reports missing files
-            read.append(find(folder, name, suffix))
-    write = (settings.home / STUDIES, settings.home / WATCH)
-    for folder_of_results in write:
+            readable.append(find(folder, name, suffix))
+    writable = (settings.home / STUDIES, settings.home / WATCH)
+    for folder_of_results in writable:
         make_folder(folder_of_results, mode=0o700)
-    return Confined(tuple(read), write, _LOADED)
+    return Confined(read=tuple(readable), write=writable, modules=_LOADED)
 
 
 def ready(settings: NodeSettings) -> None:
@@ -164,16 +164,17 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
         failures_of_study = []
         for failure in [*prediction.failures, *prediction.kinds.waiting]:
-            if not failure.roi_id:
+            if not failure.roi_id:  # the failure of one region does not stop the others
                 failures_of_study.append(CadError(failure.reason, hint=failure.hint))
         _raise_first(failures_of_study)
         with owned(run):
             archive = settings.archive
+            # The objects are only written here. The node's service sends them.
             _, failures = deliver(
                 run,
                 cohort,
-                None,
-                "",
+                send=None,
+                aet="",
                 pdf=archive.pdf,
                 capture=archive.capture,
                 language=archive.language,
@@ -188,7 +189,7 @@ def _scratch(work: Path) -> Iterator[None]:
 
     If the process is killed, the files that it leaves are removed with the study.
     """
-    usual = tempfile.tempdir
+    usual_folder = tempfile.tempdir
     folder = work / _SCRATCH
     shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder, mode=0o700)
@@ -196,7 +197,7 @@ def _scratch(work: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        tempfile.tempdir = usual
+        tempfile.tempdir = usual_folder
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -224,19 +225,19 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     from cad.run.pipeline import watch_cohort
     from cad.run.workflows.watch import write_rows
 
-    logging.disable()
+    logging.disable()  # messages of libraries may quote DICOM headers, which name patients
     warnings.simplefilter("ignore")
     models = settings.models
     # The temporary files are in the study's folder, so that files which a killed process leaves
     # are removed together with the study.
     with tempfile.TemporaryDirectory(prefix="shadow-", dir=work) as scratch:
-        rows, failed = watch_cohort(
+        rows, failed_models = watch_cohort(
             models.champion, models.shadow, work / COHORT, work / RUN, Path(scratch)
         )
-    place = settings.home / WATCH
-    make_folder(place, mode=0o700)
-    write_rows(place / f"{work.name}.json", hidden_rows(settings.home, rows))
-    return failed
+    watch_folder = settings.home / WATCH
+    make_folder(watch_folder, mode=0o700)
+    write_rows(watch_folder / f"{work.name}.json", hidden_rows(settings.home, rows))
+    return failed_models
 
 
 def without_probability(work: Path) -> CadError | None:
@@ -251,8 +252,10 @@ def without_probability(work: Path) -> CadError | None:
         failures = read_failures(RunFolder(work / RUN))
     except (CadError, OSError):  # a run folder from an incomplete backup may lack files
         return None
-    named = "; ".join(f"ROI {f.roi_id}: {f.reason}" for f in failures)
-    return CadError(f"a region has no probability: {named}") if failures else None
+    if not failures:
+        return None
+    listed = "; ".join(f"ROI {failure.roi_id}: {failure.reason}" for failure in failures)
+    return CadError(f"a region has no probability: {listed}")
 
 
 def objects(work: Path) -> list[Path]:

@@ -39,7 +39,7 @@ APART_SECONDS = 120.0
 # Free bytes that the disk must have, even if the setting `reserve_gigabytes` is smaller. With fewer
 # free bytes no study can be computed.
 LEAST_BYTES = 2**26
-_CHUNK = 2**20
+_CHUNK = 2**20  # bytes that are copied at once
 Returned = TypeVar("Returned")
 
 
@@ -69,6 +69,8 @@ class Inbox:
         self.settings = settings
         self.queue = queue
         self.home = settings.home
+        # Without the secret, no stored file could be found by its UID. The pattern leaves out the
+        # two folders for incomplete data, whose names begin with a dot.
         studies = list(self.home.glob(f"{INCOMING}/[!.]*"))
         if studies and not (self.home / KEY_FILE).is_file():
             text = f"{len(studies)} studies are here under the names of a secret that is gone"
@@ -82,11 +84,14 @@ class Inbox:
         memory = settings.studies.memory_limit
         limits = ExecutionOptions(time_limit=APART_SECONDS, memory_limit=memory)
         # The process in which `apart` calls functions may read only the node's folder.
-        confined = Confined((self.home,), (), ("pydicom.pixels",))
+        confined = Confined(read=(self.home,), write=(), modules=("pydicom.pixels",))
         self._apart = Caller(limits, MachineError, confined)
         self._one_apart = threading.Lock()
-        lost = not queue.instances()
-        if (lost and self._is_another()) or not queue.is_secret(key_of(self._secret, KEY_FILE)):
+        # The queue knows the secret by its fingerprint. A queue that was made anew knows none, and
+        # would take the fingerprint of any secret: then the names of the folders decide.
+        has_no_study = not queue.instances()
+        is_other_secret = has_no_study and self._is_another()
+        if is_other_secret or not queue.is_secret(key_of(self._secret, KEY_FILE)):
             text = "another secret than the one that the studies here are named under"
             hint = (
                 f"bring it, or an exchanged {queue.path.name}, back from a backup, or move "
@@ -103,6 +108,7 @@ class Inbox:
         # without flushing their names to the disk.
         for folder in (self.spool.parent, self.home):
             flush_names(folder)
+        # A later change of this number shows that another disk lies there.
         self._device = self.spool.parent.stat().st_dev
 
     def _require_incoming(self) -> None:
@@ -138,21 +144,24 @@ class Inbox:
 
         What would be stored on the other disk would be hidden once the first one is mounted again.
         """
-        place = self.spool.parent if self.spool.parent.exists() else self.home
-        if place.stat().st_dev != self._device:
+        # A folder that was removed is made again, on the disk of the node's folder.
+        folder = self.spool.parent if self.spool.parent.exists() else self.home
+        if folder.stat().st_dev != self._device:
             raise OSError(errno.ENODEV, f"{INCOMING} is on another disk than at the start")
 
     def _is_another(self) -> bool:
         """Tell whether the folders of stored images were named with another secret than the present
         one.
         """
-        another = False
+        has_foreign = False
         for path in self.home.glob(f"{INCOMING}/{KEY}/[!.]*.dcm"):
+            # A damaged file tells nothing. One folder of the present secret is proof enough.
             with suppress(CadError, OSError):
-                if key_of(self._secret, self._head(path).study) == path.parent.name:
+                key_by_secret = key_of(self._secret, self._head(path).study)
+                if key_by_secret == path.parent.name:
                     return False
-                another = True
-        return another
+                has_foreign = True
+        return has_foreign
 
     @door("in", "any", limit=MAX_IMAGE)
     @contextmanager
@@ -229,22 +238,23 @@ class Inbox:
         study = key_of(self._secret, head.study)
         key = key_of(self._secret, head.uid)
         digest = instance.digest_of(path)
-        place = self.incoming(study) / f"{key}.dcm"
+        target = self.incoming(study) / f"{key}.dcm"
         with self._lock:  # one instance at a time: the disk would not write two of them faster
             stored_digest = self.queue.digest(key)
-            file = self._file_of(key, place) if stored_digest is not None else None
+            stored_file = self._file_of(key, target) if stored_digest is not None else None
             # An instance that is sent again counts as new if its stored file was lost or damaged.
-            if file is None or (
-                file == place and stored_digest == digest and not instance.is_whole(file, digest)
-            ):
-                return self._enter(path, place, head, digest, sender, peer)
+            is_same = stored_file == target and stored_digest == digest
+            is_lost = stored_file is None
+            if is_lost or (is_same and not instance.is_whole(target, digest)):
+                return self._enter(path, target, head, digest, sender, peer)
             # Comparing the two files (below) may take long. The study is marked as wanted while the
             # lock is held. So the thread that removes old studies does not remove it meanwhile.
-            if file == place:
+            if stored_file == target:
                 self.queue.still_wanted(study, time.time())
         if stored_digest == digest:
             return 0
-        if file == place and self.apart(instance.same_content, file, path):
+        # Another program may have packed the same content in another way on its way here.
+        if stored_file == target and self.apart(instance.same_content, target, path):
             return 0
         raise DuplicateInstance("another instance of a name that is here already")
 
@@ -264,8 +274,8 @@ class Inbox:
         """
         size = path.stat().st_size
         study = place.parent.name
-        new = not place.parent.is_dir()
-        if path != place:
+        is_new_study = not place.parent.is_dir()
+        if path != place:  # a file that a start of the node has met is in place already
             self.check_room()
             os.chmod(path, 0o600)
             with path.open("rb") as stream:
@@ -276,10 +286,10 @@ class Inbox:
         now = time.time()
         due = now + self.settings.studies.quiet_seconds
         # A result of this program that somebody forwards to the node needs no computing.
-        asks = not head.ours
-        instance = (place.stem, head.modality, size, digest)
-        self.queue.arrived(instance, study, sender, now, due, asks=asks, peer=peer)
-        if new:
+        needs_computing = not head.ours
+        row = (place.stem, head.modality, size, digest)
+        self.queue.arrived(row, study, sender, now, due, asks=needs_computing, peer=peer)
+        if is_new_study:
             tell("study opened", study=study, sender=sender)
         return size
 
@@ -348,7 +358,7 @@ class Inbox:
         self._check_incoming()
         least_free = max(self.settings.receiver.reserve_gigabytes * 1e9, LEAST_BYTES)
         if shutil.disk_usage(self.home).free < least_free:
-            raise OSError(28, "less than `reserve_gigabytes` is left on the disk")
+            raise OSError(errno.ENOSPC, "less than `reserve_gigabytes` is left on the disk")
 
     @door("own", "a nameless file in the node's own folder")
     def check_spool(self) -> None:
@@ -384,57 +394,62 @@ class Inbox:
         tuple of int
             Number of instances entered into the queue, and number removed from it.
         """
-        rows = self.queue.instances()
+        keys_in_queue = self.queue.instances()
         n_entered = 0
         n_removed = 0
-        incoming = sorted(self.home.glob(f"{INCOMING}/[!.]*"))
-        folders: dict[str, dict[str, Path]] = {}
-        for folder in incoming:
+        entries = sorted(self.home.glob(f"{INCOMING}/[!.]*"))
+        files_by_study: dict[str, dict[str, Path]] = {}
+        for folder in entries:
             if is_key(folder.name):
-                folders[folder.name] = {path.stem: path for path in folder.glob("[!.]*.dcm")}
-        n_foreign = len(incoming) - len(folders)
+                files_by_study[folder.name] = {path.stem: path for path in folder.glob("[!.]*.dcm")}
+        n_foreign = len(entries) - len(files_by_study)
         if n_foreign:  # only the number of foreign files is logged: a name may be a patient's
             tell("not the node's, in incoming", files=n_foreign)
-        for study in sorted(rows.keys() - folders.keys()):
-            n_lost = len(rows.pop(study))
+        # Studies whose folder is gone: their results are removed as well.
+        for study in sorted(keys_in_queue.keys() - files_by_study.keys()):
+            n_lost = len(keys_in_queue.pop(study))
             n_removed += n_lost
             tell("instances are gone from the disk", study=study, instances=n_lost)
             self.sweep(study)
             tell("swept", study=study)
-        for study, files in folders.items():
-            if lost := rows.get(study, set()) - files.keys():
-                self.queue.lost(lost)
-                rows[study] -= lost
-                n_removed += len(lost)
-                tell("instances are gone from the disk", study=study, instances=len(lost))
-        taken = set[str]().union(*rows.values())
-        for study, files in folders.items():
-            for key in sorted(files.keys() - rows.get(study, set())):
+        for study, files in files_by_study.items():
+            lost_keys = keys_in_queue.get(study, set()) - files.keys()
+            if lost_keys:
+                self.queue.lost(lost_keys)
+                keys_in_queue[study] -= lost_keys
+                n_removed += len(lost_keys)
+                tell("instances are gone from the disk", study=study, instances=len(lost_keys))
+        entered_keys = set[str]().union(*keys_in_queue.values())
+        for study, files in files_by_study.items():
+            for key in sorted(files.keys() - keys_in_queue.get(study, set())):
                 try:
-                    self._take_up(files[key], taken)
+                    self._take_up(files[key], entered_keys)
                     n_entered += 1
-                except QueueError:
+                except QueueError:  # no file is the cause
                     raise
                 except (CadError, OSError) as error:
                     tell("file left out", study=study, code=wording(error)["code"])
         return n_entered, n_removed
 
-    def _take_up(self, path: Path, taken: set[str]) -> None:
-        """Enter a file's instance into the queue, and the instance's key into the set ``taken``."""
+    def _take_up(self, path: Path, entered_keys: set[str]) -> None:
+        """Enter a file's instance into the queue, and the instance's key into ``entered_keys``."""
         # An earlier version of the program could store an instance in two studies. The queue has
         # only one row for the instance, which would move from study to study at every start. The
         # second file is therefore refused.
-        if path.stem in taken:
+        if path.stem in entered_keys:
             raise CadError("a file whose instance another study has")
         head = self._head(path)
         study = path.parent.name
-        if (study, path.stem) != (key_of(self._secret, head.study), key_of(self._secret, head.uid)):
+        keys_by_header = (key_of(self._secret, head.study), key_of(self._secret, head.uid))
+        if (study, path.stem) != keys_by_header:
             raise CadError("a file that has not the name of its instance")
         # If the node was killed just after the file got its name, the name may not be on the disk.
         flush_names(path.parent)
         flush_names(path.parent.parent)
-        self._enter(path, path, head, instance.digest_of(path), "", "")
-        taken.add(path.stem)
+        digest = instance.digest_of(path)
+        self._enter(path, place=path, head=head, digest=digest, sender="", peer="")
+        entered_keys.add(path.stem)
+        # The queue forgot that results were sent. The next sending must ask what the archive has.
         if any(self.work(study).glob("run/dicom/*.dcm")):
             self.queue.was_sent(study)
 
@@ -460,7 +475,7 @@ class Inbox:
             When a file cannot be removed, or ``incoming`` lies on another disk than at the start.
         """
         self._check_incoming()
-        with self._lock:
+        with self._lock:  # so that no instance of the study is stored meanwhile
             if before is not None and not self.queue.outdated(before, study):
                 return False
             sweep_study(self.home, self.queue, study)

@@ -109,7 +109,7 @@ def head_of(path: Path) -> Head | None:
     with reading(path, "not a readable DICOM file"), _opened(path) as (stream, offset, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
             return None
-        return _judged(_picked(stream, offset, syntax))
+        return _head_of_dataset(_wanted_elements(stream, offset, syntax))
 
 
 def require_whole(path: Path, sop_class: str) -> None:
@@ -131,13 +131,14 @@ def require_whole(path: Path, sop_class: str) -> None:
     CadError
         When the file ends within an element, or before the pixels of an image.
     """
-    name = pydicom.uid.UID(sop_class, pydicom.config.IGNORE).name
-    pixels = _OF_PIXELS.search(name) is not None
-    last = 0
+    # IGNORE: the UID of an unknown class raises no error; its name is the UID itself.
+    class_name = pydicom.uid.UID(sop_class, pydicom.config.IGNORE).name
+    needs_pixels = _OF_PIXELS.search(class_name) is not None
+    last_tag = 0  # 0 if the class asks for no last element
     content = ""
     for kind, tag_and_words in _LAST.items():
-        if kind in name:
-            last, content = tag_and_words
+        if kind in class_name:
+            last_tag, content = tag_and_words
             break
     with reading(path, "not a readable DICOM file"), _opened(path) as (stream, offset, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
@@ -148,12 +149,14 @@ def require_whole(path: Path, sop_class: str) -> None:
             for tag, *_ in elements(*_reader_of_file(stream), offset, syntax):
                 if tag in (_SPECTRA, _PROVIDER, *PIXELS):
                     return  # the pixels are there; elements after them are not needed
-                if last and tag >= last:  # the file has, or is past, its last required element
+                # The file has its last required element, or is past it.
+                if last_tag and tag >= last_tag:
                     return
-                pixels |= tag == _ROWS
-            if last:
+                if tag == _ROWS:  # an object that states a size has an image
+                    needs_pixels = True
+            if last_tag:
                 raise CadError(f"the file ends before {content}", hint="send it again")
-            if pixels:
+            if needs_pixels:
                 raise CadError("the file ends before the pixels of its image", hint="send it again")
 
 
@@ -172,17 +175,20 @@ def _reader_of_file(stream: io.BufferedReader) -> tuple[Read, int]:
 
 
 @door("in", "DICOM", bound="elements of at most _LONGEST bytes")
-def _picked(stream: io.BufferedReader, offset: int, syntax: TransferSyntax) -> Dataset:
+def _wanted_elements(stream: io.BufferedReader, offset: int, syntax: TransferSyntax) -> Dataset:
     """Return the elements of ``_WANTED``, which identify an instance."""
     read, size = _reader_of_file(stream)
     tags = {int(Tag(name)) for name in ("SpecificCharacterSet", *_WANTED)}
+    # Elements should stand in ascending order: reading ends after the last wanted one, `max(tags)`.
     values = _values_of_elements(read, size, offset, syntax, tags, max(tags))
     if not values.keys() >= {int(Tag(name)) for name in _REQUIRED}:
-        # Elements may stand in descending order. A header of very many elements is not searched.
+        # They may stand in another order all the same. A header of very many elements is not
+        # searched.
         with suppress(TooManyElements):
             values = _values_of_elements(read, size, offset, syntax, tags, PIXELS[-1])
-    short = io.BytesIO(b"".join(values.values()))
-    return read_dataset(short, syntax.is_implicit_VR, syntax.is_little_endian)
+    # The wanted elements alone are a small data set.
+    wanted_bytes = io.BytesIO(b"".join(values.values()))
+    return read_dataset(wanted_bytes, syntax.is_implicit_VR, syntax.is_little_endian)
 
 
 def _values_of_elements(
@@ -193,6 +199,7 @@ def _values_of_elements(
     for tag, begin, end in elements(read, size, offset, syntax, last):
         if tag not in tags:
             continue
+        # No wanted element needs more bytes; a longer one could fill the memory.
         if end - begin > _LONGEST:
             raise CadError(f"an element {Tag(tag)} of {end - begin} bytes")
         if tag in values:
@@ -227,22 +234,29 @@ def deflated_head(path: Path) -> Head:
         When the file is not DICOM, or its UIDs or patient are missing.
     """
     with reading(path, "not a readable DICOM file"):
-        return _judged(pydicom.dcmread(path, stop_before_pixels=True))
+        return _head_of_dataset(pydicom.dcmread(path, stop_before_pixels=True))
 
 
-def _judged(dataset: Dataset) -> Head:
+def _head_of_dataset(dataset: Dataset) -> Head:
     """Return the header of an instance; refuse one without a valid UID of study and instance.
 
     An element of several values is refused, too: a man could not be found by such a PatientID.
     """
-    head = {name: single_text(dataset.get(name), name) for name in _WANTED}
-    study = head["StudyInstanceUID"]
-    uid = head["SOPInstanceUID"]
+    texts = {name: single_text(dataset.get(name), name) for name in _WANTED}
+    study = texts["StudyInstanceUID"]
+    uid = texts["SOPInstanceUID"]
     if not UID.fullmatch(study) or not UID.fullmatch(uid):
         raise CadError("an instance whose study or own name is no UID")
-    modality = head["Modality"] if head["Modality"] in MODALITIES else "other"
-    ours = head["ManufacturerModelName"] == OWN_MODEL_NAME
-    return Head(study, uid, head["SOPClassUID"], modality, ours, head["PatientID"])
+    modality = texts["Modality"] if texts["Modality"] in MODALITIES else "other"
+    ours = texts["ManufacturerModelName"] == OWN_MODEL_NAME
+    return Head(
+        study=study,
+        uid=uid,
+        sop_class=texts["SOPClassUID"],
+        modality=modality,
+        ours=ours,
+        patient=texts["PatientID"],
+    )
 
 
 @door("in", "DICOM", bound="the node's child", limit=MAX_IMAGE)
@@ -309,21 +323,29 @@ def _plain_dataset(path: Path) -> bytes:
     """
     dataset = pydicom.dcmread(path)
     if dataset.file_meta.TransferSyntaxUID.is_compressed and "PixelData" in dataset:
-        dataset.decompress(generate_instance_uid=False)
+        dataset.decompress(generate_instance_uid=False)  # the UID is compared, too
+    # Pixels of two bytes are turned from the big-endian into the little-endian order.
     if not dataset.file_meta.TransferSyntaxUID.is_little_endian and dataset.BitsAllocated == 16:
         swapped = bytearray(dataset.PixelData)
         swapped[::2], swapped[1::2] = swapped[1::2], swapped[::2]
         dataset.PixelData = bytes(swapped)
     _state_lengths(dataset)
     stream = io.BytesIO()
-    plain = Dataset({tag: dataset[tag] for tag in sorted(dataset.keys()) if tag.element})
-    pydicom.dcmwrite(stream, plain, implicit_vr=True, little_endian=True)
+    # Elements of number 0 state lengths of groups, which differ between transfer syntaxes.
+    plain_dataset = Dataset({tag: dataset[tag] for tag in sorted(dataset.keys()) if tag.element})
+    pydicom.dcmwrite(stream, plain_dataset, implicit_vr=True, little_endian=True)
     return stream.getvalue()
 
 
 def _state_lengths(dataset: Any) -> None:
+    """Let all sequences of a data set and their items be written with stated lengths.
+
+    A file may also end them by marks, so that equal content could be different bytes.
+    """
     for element in dataset:
         element.is_undefined_length = False
-        for item in element.value if element.VR == "SQ" else ():
+        if element.VR != "SQ":  # only sequences have items
+            continue
+        for item in element.value:
             item.is_undefined_length_sequence_item = False
             _state_lengths(item)

@@ -30,6 +30,7 @@ _HEX = 16
 KEY = "[0-9a-f]" * _HEX
 """Pattern of a key: as a regular expression, and as SQL's GLOB."""
 _STATUS = "0x…"
+_MOST_SECRET = 2**10  # bytes; a larger file is no secret
 _PACKAGE = Path(__file__).parents[2]
 
 
@@ -49,7 +50,7 @@ def node_key(home: Path) -> bytes:
     path = home / KEY_FILE
     if not path.is_file():
         write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
-    secret = read_bytes(path, 2**10)
+    secret = read_bytes(path, _MOST_SECRET)
     if not SECRET.fullmatch(secret):
         problem = f"{len(secret)} bytes that are no node's secret: it is 32 digits of 0-9 and a-f"
         raise CadError(problem, file=path, hint="bring the file back from a backup")
@@ -118,6 +119,7 @@ def wording(error: BaseException) -> dict[str, str]:
     if isinstance(error, OSError) and error.errno:
         code = errno.errorcode.get(error.errno, "OSError")
         return {"code": code, "reason": os.strerror(error.errno), "hint": ""}
+    # Another error is no message for users. Its code names the last line of this program.
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if frame.filename.startswith(str(_PACKAGE))]
     place = f" {Path(ours[-1].filename).stem}:{ours[-1].lineno}" if ours else ""
@@ -134,21 +136,25 @@ def _words_of_error(place: str) -> tuple[str, str]:
     module, _, line = place.rpartition(":")
     for call in _calls(module):  # if a line has several calls, its outermost call comes first
         name = ast.unparse(call.func).rpartition(".")[2]
-        if call.lineno == int(line) and (name[:1].isupper() or name == "kind"):
+        # Classes of errors begin with a capital. ``kind`` is the name of a variable that holds one.
+        is_error = name[:1].isupper() or name == "kind"
+        if call.lineno == int(line) and is_error:
             hint = ""
             for keyword in call.keywords:
                 if keyword.arg == "hint":
                     hint = _constant_text(keyword.value)
             return _constant_text(call.args[0]), hint
-    return "…", ""
+    return "…", ""  # the line has no such call: nothing may be told
 
 
 @cache
 def _calls(module: str) -> list[ast.Call]:
     """Return the calls with arguments in a module's source; none if it cannot be read."""
     try:
-        source = importlib.util.find_spec(module)
-        tree = ast.parse(read_bytes(Path(str(source and source.origin)), MAX_YAML))
+        spec = importlib.util.find_spec(module)
+        # Without a module, the path is "None", and reading it raises an error.
+        source_file = Path(str(spec and spec.origin))
+        tree = ast.parse(read_bytes(source_file, MAX_YAML))
     except (CadError, ImportError, OSError, SyntaxError, ValueError):
         return []
     return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
@@ -173,8 +179,11 @@ def _with_status_code(words: str, sentence: str) -> str:
     """Return ``words`` with each ``0x…`` replaced by the DICOM status code in ``sentence``."""
     if _STATUS not in words:
         return words
+    # The sentence is the same text with all values. Its codes are found at the places of the marks.
     pattern = re.escape(words).replace(_STATUS, "(0x[0-9a-f]{4})").replace("…", ".*?")
     match = re.match(pattern, sentence, flags=re.DOTALL)
-    for status in match.groups() if match is not None else ():
+    if match is None:
+        return words
+    for status in match.groups():
         words = words.replace(_STATUS, status, 1)
     return words

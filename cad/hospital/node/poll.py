@@ -43,7 +43,7 @@ class Poller:
         limits = settings.limits or archive.limits
         self.archive = connect(address, settings.aet or archive.aet, limits)
         self._secret = node_key(inbox.home)
-        self._next = 0.0
+        self._next = 0.0  # monotonic time of the next query; 0: at once
         self._scratch = inbox.home / INCOMING / FETCHING
 
     def look(self) -> bool:
@@ -60,7 +60,7 @@ class Poller:
             return False
         self._next = time.monotonic() + self.settings.every_seconds
         since = datetime.now(UTC) - timedelta(days=self.settings.days)
-        taken = False
+        any_taken = False
         with self._telling():
             recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
             for uid, series in recent.items():
@@ -68,34 +68,34 @@ class Poller:
                 # key (pseudonym) all the same, and its error is logged under this key.
                 text = uid.encode(errors="replace").decode()
                 with self._telling(study=key_of(self._secret, text)):
-                    taken = self._look_at(series) or taken
-        return taken
+                    any_taken = self._look_at(series) or any_taken
+        return any_taken
 
-    def _look_at(self, series: list[FoundSeries] | CadError) -> bool:
+    def _look_at(self, series_of_study: list[FoundSeries] | CadError) -> bool:
         """Fetch those series of one study that the node has not fetched yet.
 
         Return whether a new instance was kept. If the archive's answer was an error, raise it.
         """
-        if isinstance(series, CadError):
-            raise series
+        if isinstance(series_of_study, CadError):
+            raise series_of_study
         was_taken = self.inbox.queue.was_taken
-        new = []
-        for listed in series:
-            if not was_taken(self._name(listed), listed.instances, 0):
-                new.append(listed)
-        return bool(new) and self._take(new)
+        new_series = []
+        for series in series_of_study:
+            if not was_taken(self._series_key(series), size=series.instances, time=0):
+                new_series.append(series)
+        return bool(new_series) and self._take(new_series)
 
     @contextmanager
     def _telling(self, **facts: str) -> Iterator[None]:
         """Log an error that the block raises; the next query of the archive tries again."""
         try:
             yield
-        except QueueError:
+        except QueueError:  # no answer of the archive is the cause
             raise
         except Exception as error:
             tell("poll failed", **facts, **wording(error))
 
-    def _take(self, series: list[FoundSeries]) -> bool:
+    def _take(self, new_series: list[FoundSeries]) -> bool:
         """Fetch a study's new series and keep their instances; return whether any was new.
 
         If the fetch fails, no instance is kept.
@@ -103,33 +103,35 @@ class Poller:
         shutil.rmtree(self._scratch, ignore_errors=True)
         make_folder(self._scratch, mode=0o700)
         try:
-            self.archive.fetch(series, self._scratch)
-            lost = list[MachineError]()
-            taken = [self._keep(path, lost) for path in sorted(self._scratch.rglob("*.dcm"))]
+            self.archive.fetch(new_series, self._scratch)
+            machine_errors = list[MachineError]()
+            paths = sorted(self._scratch.rglob("*.dcm"))
+            is_new = [self._keep(path, machine_errors) for path in paths]
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
-        if lost:
-            raise lost[0]
-        for listed in series:
-            self.inbox.queue.note_taken(self._name(listed), listed.instances, 0)
-        return any(taken)
+        # The series count as taken only if all instances could be stored; else they come again.
+        if machine_errors:
+            raise machine_errors[0]
+        for series in new_series:
+            self.inbox.queue.note_taken(self._series_key(series), size=series.instances, time=0)
+        return any(is_new)
 
-    def _keep(self, path: Path, lost: list[MachineError]) -> bool:
+    def _keep(self, path: Path, machine_errors: list[MachineError]) -> bool:
         """Keep one instance; return whether it was new.
 
         An instance that is not kept because something is wrong with it is logged, for example one
         that contradicts a stored instance. If the machine lacks disk space or memory, the error is
-        appended to ``lost`` and not raised, so that the other instances can still be kept.
+        appended to ``machine_errors`` and not raised, so that other instances can still be kept.
         """
         try:
             return self.inbox.keep(path, SENDER) > 0
         except QueueError:
             raise
         except MachineError as error:
-            lost.append(error)
+            machine_errors.append(error)
         except CadError as error:
             tell("instance refused", sender=SENDER, **wording(error))
         return False
 
-    def _name(self, series: FoundSeries) -> str:
+    def _series_key(self, series: FoundSeries) -> str:
         return key_of(self._secret, series.series_uid)

@@ -26,8 +26,11 @@ def hidden_rows(home: Path, rows: Sequence[Watched]) -> list[Watched]:
     secret = node_key(home)
     hidden = []
     for row in rows:
-        regions = {_region_key(secret, row.man, roi): p for roi, p in row.regions.items()}
-        hidden.append(replace(row, man=key_of(secret, row.man), regions=regions))
+        probability_by_key = {}
+        for roi, probability in row.regions.items():
+            probability_by_key[_region_key(secret, row.man, roi)] = probability
+        key_of_man = key_of(secret, row.man)
+        hidden.append(replace(row, man=key_of_man, regions=probability_by_key))
     return hidden
 
 
@@ -37,11 +40,14 @@ def hidden_truths(home: Path, truths: Sequence[Truth]) -> list[Truth]:
     The order stays the same.
     """
     secret = node_key(home)
-    return [
-        Truth(key_of(secret, truth.man), _region_key(secret, truth.man, truth.roi), truth.malignant)
-        for truth in truths
-    ]
+    hidden = []
+    for truth in truths:
+        key_of_man = key_of(secret, truth.man)
+        key_of_region = _region_key(secret, truth.man, truth.roi)
+        hidden.append(Truth(man=key_of_man, roi=key_of_region, malignant=truth.malignant))
+    return hidden
 
 
 def _region_key(secret: bytes, man: str, roi: str) -> str:
+    """Return the key of a region; men may have regions of the same id."""
     return key_of(secret, f"{man} {roi}")

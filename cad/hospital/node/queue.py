@@ -89,6 +89,7 @@ def _schema_of_database(database: sqlite3.Connection) -> list[tuple[str | None, 
 
 
 def _columns_of_database(database: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Return table and name of every column of a database, sorted."""
     query = (
         "SELECT tables.name, columns.name FROM sqlite_master AS tables "
         "JOIN pragma_table_info(tables.name) AS columns WHERE tables.type = 'table' ORDER BY 1, 2"
@@ -204,7 +205,7 @@ class Queue:
         # All threads share one connection, and wait for each other by this lock. With SQLite's own
         # locks a thread that has to wait would get an error.
         self._lock = threading.RLock()
-        self._held: set[str] = set()
+        self._held: set[str] = set()  # keys of the studies that a thread is working on
         _require_database(path)
         with self._sound():
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -233,7 +234,7 @@ class Queue:
             text = f"the queue has format {version}, this version knows {_VERSION}"
             hint = "install the version of cad that wrote it, or a later one"
             raise CadError(text, file=self.path, hint=hint)
-        if version != _VERSION:
+        if version != _VERSION:  # 0 in a new file
             self._make_tables()
         self._require_schema()
         self._require_counts()
@@ -253,7 +254,8 @@ class Queue:
         if differing:
             kind, name, *_ = differing[0]
             raise sqlite3.DatabaseError(f"it has another {kind}, {name!r:.80}, than a queue")
-        (kind, name, *_) = next(entry for entry in _WRITTEN if entry not in present)
+        absent = [entry for entry in _WRITTEN if entry not in present]
+        kind, name, *_ = absent[0]
         raise sqlite3.DatabaseError(f"it has no {kind} {name!r:.80}, which a queue has")
 
     def _require_counts(self) -> None:
@@ -267,8 +269,10 @@ class Queue:
 
     def _make_tables(self) -> None:
         """Make the tables, and copy the rows of an earlier version's tables, if there are any."""
+        # The columns that both the old and the new tables have: only these can be copied.
         columns_of_table: dict[str, list[str]] = {}
-        for table, column in sorted(set(_columns_of_database(self._db)).intersection(_COLUMNS)):
+        common_columns = set(_columns_of_database(self._db)).intersection(_COLUMNS)
+        for table, column in sorted(common_columns):
             columns_of_table.setdefault(table, []).append(column)
         rename = ""
         copy = ""
@@ -277,8 +281,9 @@ class Queue:
             rename += f"ALTER TABLE {table} RENAME TO old_{table};"
             copy += f"INSERT INTO {table} ({names}) SELECT {names} FROM old_{table};"  # noqa: S608 - ours
             copy += f"DROP TABLE old_{table};"
-        if "seal" not in columns_of_table.get("study", ["seal"]):
-            # Versions before 6 wrote no checksum.
+        # Versions before 6 wrote no checksum. A new file has no studies, and needs none.
+        has_studies = "study" in columns_of_table
+        if has_studies and "seal" not in columns_of_table["study"]:
             copy += (
                 "UPDATE study SET seal = seal_of(key, state, settled) "  # noqa: S608 - our words
                 f"WHERE state IN ('{DONE}', '{FAILED}');"
@@ -301,7 +306,8 @@ class Queue:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             # The low byte of SQLite's extended error code is the primary code, as in `_DAMAGE`.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-            raise (DamagedQueue if code in _DAMAGE else QueueError)(
+            kind = DamagedQueue if code in _DAMAGE else QueueError
+            raise kind(
                 f"the queue cannot be read or written: {error}",
                 file=self.path,
                 hint=f"free disk space, permissions? {_ANEW}",
@@ -328,6 +334,7 @@ class Queue:
                 raise
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows that a query gives; ``values`` take the places of its marks."""
         with self._sound(), self._lock:
             return self._db.execute(query, values).fetchall()
 
@@ -412,17 +419,21 @@ class Queue:
         Entry or None
             None if no study waits.
         """
-        orphan = into if into != state else ""
+        # A study that a fault left in `into` is taken, too. If both states are one, the first
+        # condition of the query finds it, and "" is the state of no study.
+        state_of_orphans = into if into != state else ""
         with self._lock:  # locked until after the commit: only then the study counts as held
             with self._change() as db:
+                marks_of_held = ", ".join("?" * len(self._held))
+                # Only a study that moves into SENDING counts a sending: the comparison is 1 or 0.
                 query = (
                     "UPDATE study SET state = ?, attempts = attempts + 1, "  # noqa: S608
                     "sendings = sendings + ? WHERE key = (SELECT key FROM study "
                     "WHERE (state = ? AND due <= ? OR state = ?) "
-                    f"AND key NOT IN ({', '.join('?' * len(self._held))}) "
+                    f"AND key NOT IN ({marks_of_held}) "
                     "ORDER BY due, opened LIMIT 1) RETURNING *"
                 )
-                values = into, into == SENDING, state, now, orphan, *self._held
+                values = into, into == SENDING, state, now, state_of_orphans, *self._held
                 row = db.execute(query, values).fetchone()
                 entry = Entry(*row) if row else None
             if entry is not None:
@@ -453,6 +464,7 @@ class Queue:
         bool
             True if the study was moved, False if another instance of it has arrived.
         """
+        # A move ends all tries of the earlier step, unless the caller states other values.
         values = {"due": now, "attempts": 0, "reason": "", "hint": "", "seal": "", **values}
         # The days for which the node keeps a finished study (setting `keep_days`) count from the
         # time `settled`.
@@ -516,6 +528,8 @@ class Queue:
         int
             Number of studies that were corrected.
         """
+        # ?1 is the present time, ?2 the latest time at which a study may be due. A wrong checksum
+        # is not put right: it is the sign of a row that somebody else has edited.
         query = (
             "UPDATE study SET opened = min(opened, ?1), changed = min(changed, ?1), "
             "settled = min(settled, ?1), seal = CASE WHEN seal = seal_of(key, state, settled) "
@@ -527,13 +541,14 @@ class Queue:
 
     def instances(self) -> dict[str, set[str]]:
         """Return the keys of all instances in the queue, by the key of their study."""
-        by_study: dict[str, set[str]] = {}
+        keys_by_study: dict[str, set[str]] = {}
+        # A study without instances is listed, too: its set is empty.
         for (study,) in self._rows("SELECT key FROM study"):
-            by_study[study] = set()
+            keys_by_study[study] = set()
         for study, key in self._rows("SELECT study, key FROM instance"):
-            if study in by_study:
-                by_study[study].add(key)
-        return by_study
+            if study in keys_by_study:  # the row of an instance may outlive that of its study
+                keys_by_study[study].add(key)
+        return keys_by_study
 
     def lost(self, instances: set[str]) -> None:
         """Remove instances whose files are lost: when they are sent again, they count as new.
@@ -664,8 +679,9 @@ class Queue:
 
     def counts(self) -> dict[str, int]:
         """Return the number of studies in each state, by state."""
-        by_state = dict(self._rows("SELECT state, count(*) FROM study GROUP BY state"))
-        return {state: by_state.get(state, 0) for state in STATES}
+        n_by_state = dict(self._rows("SELECT state, count(*) FROM study GROUP BY state"))
+        # Every state is listed: a state without studies has no row, and counts 0.
+        return {state: n_by_state.get(state, 0) for state in STATES}
 
     def totals(self, since: float) -> dict[str, float]:
         """Return totals for the status page.
@@ -682,17 +698,23 @@ class Queue:
             archive, and of studies ``done`` and ``failed``. ``wait`` is the mean number of seconds
             from a study's last arrival until it was done.
         """
-        instances, size = self._rows("SELECT count(*), coalesce(sum(bytes), 0) FROM instance")[0]
-        (sent,) = self._rows("SELECT coalesce(sum(returned), 0) FROM study")[0]
-        query = "SELECT count(*), coalesce(avg(settled - changed), 0) FROM study WHERE state = ? "
-        n_done, wait = self._rows(query + "AND settled >= ?", DONE, since)[0]
-        failed, _ = self._rows(query + "AND settled >= ?", FAILED, since)[0]
+        # Each query gives one row. `coalesce` gives 0 where there is nothing to add up.
+        ((n_instances, size),) = self._rows(
+            "SELECT count(*), coalesce(sum(bytes), 0) FROM instance"
+        )
+        ((n_sent,),) = self._rows("SELECT coalesce(sum(returned), 0) FROM study")
+        query = (
+            "SELECT count(*), coalesce(avg(settled - changed), 0) FROM study "
+            "WHERE state = ? AND settled >= ?"
+        )
+        ((n_done, wait),) = self._rows(query, DONE, since)
+        ((n_failed, _),) = self._rows(query, FAILED, since)
         return {
-            "instances": instances,
+            "instances": n_instances,
             "bytes": size,
-            "sent": sent,
+            "sent": n_sent,
             "done": n_done,
-            "failed": failed,
+            "failed": n_failed,
             "wait": wait,
         }
 
@@ -702,7 +724,7 @@ class Queue:
         Studies are ordered by the time at which they were done or failed; a study that is not yet
         done or failed, by the last arrival of an instance.
         """
-        marks = ", ".join("?" * len(states))
+        marks = ", ".join("?" * len(states))  # one mark for each state
         query = (
             f"SELECT * FROM study WHERE state IN ({marks}) "  # noqa: S608 - marks only
             "ORDER BY coalesce(settled, changed) DESC LIMIT ?"
@@ -715,6 +737,7 @@ class Queue:
         From now on, the days for which it is kept are counted from the time ``now`` (seconds since
         1970).
         """
+        # A wrong checksum is not put right: it is the sign of a row that somebody else has edited.
         query = (
             "UPDATE study SET settled = ?1, seal = CASE WHEN seal = seal_of(key, state, settled) "
             "THEN seal_of(key, state, ?1) ELSE '' END "
@@ -760,6 +783,7 @@ class Queue:
         study : str
             Look at the study of this key only; empty for all studies.
         """
+        # The last mark is `study`: the condition holds for all keys if it is empty.
         query = (
             "SELECT key FROM study WHERE state IN (?, ?) AND settled < ? "
             "AND ? IN ('', key) AND seal = seal_of(key, state, settled)"

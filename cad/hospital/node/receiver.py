@@ -41,6 +41,7 @@ _LOOK_SECONDS = 1.0
 # An association is cut if its instance is not answered within the longest allowed time plus these
 # seconds.
 _LATE_SECONDS = 30.0
+_SHOWN_FUNCTIONS = 6  # innermost functions of a thread that a message names
 _LAST_ANSWER = 0.5  # seconds that remain for the last acknowledgement when the receiver stops
 
 
@@ -75,11 +76,11 @@ class Receiver:
         self._change = threading.Condition()
         # For each association (DICOM connection): the time at which its present instance came, and
         # the thread that handles the instance.
-        self._begun: dict[Any, tuple[float, int]] = {}
+        self._in_progress: dict[Any, tuple[float, int]] = {}
         self._ended = threading.Event()
         # Bytes that each association may still send. The references to associations are weak,
         # because the network library drops associations without notice.
-        self._left: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+        self._bytes_left: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         # The network library writes received data to Python's folder of temporary files.
         tempfile.tempdir = str(inbox.spool)
         _config.STORE_RECV_CHUNKED_DATASET = True
@@ -90,10 +91,11 @@ class Receiver:
         entity.network_timeout = entity.dimse_timeout = self.settings.idle_seconds
         entity.acse_timeout = self.settings.idle_seconds
         entity.add_supported_context(VERIFICATION)
-        for kind in FETCHED:  # accepted are the same SOP classes that are fetched from archives
+        # The same SOP classes are accepted that are fetched from archives.
+        for sop_class in FETCHED:
             # Any transfer syntax (form of compression) is accepted, because a refused image would
             # be lost. Whether the image can be unpacked shows only later.
-            entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
+            entity.add_supported_context(sop_class, ALL_TRANSFER_SYNTAXES)
         if inbox.settings.archive.commitment:  # the archive is the server (SCP) of this service
             entity.add_supported_context(COMMITMENT, scu_role=True, scp_role=True)
         handlers = [
@@ -103,11 +105,12 @@ class Receiver:
             (evt.EVT_C_STORE, self._store),
             (evt.EVT_N_EVENT_REPORT, self._reported),
         ]
-        encryption = answering(files) if (files := self.settings.tls) else None
-        where = self.settings.host, self.settings.port
+        certificates = self.settings.tls
+        encryption = answering(certificates) if certificates else None
+        host_and_port = self.settings.host, self.settings.port
         self._entity = entity
-        self._server = listen(entity, where, handlers, encryption, self._turned_away)
-        self.address = where[0], int(self._server.server_address[1])
+        self._server = listen(entity, host_and_port, handlers, encryption, self._turned_away)
+        self.address = host_and_port[0], int(self._server.server_address[1])
         threading.Thread(target=self._look_for_late, name="late answers", daemon=True).start()
 
     def stop(self) -> None:
@@ -117,35 +120,37 @@ class Receiver:
             # The wait for instances in progress is limited. A sender that gets no answer will send
             # its instance again.
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
-        time.sleep(_LAST_ANSWER)
+        time.sleep(_LAST_ANSWER)  # the last acknowledgement still has to be sent
         self._ended.set()
         silence(self._entity, self._server)
         tempfile.tempdir = None
         _config.STORE_RECV_CHUNKED_DATASET = False
 
     def _store(self, event: evt.Event) -> int:
+        """Handle an instance that has come; return the DICOM status for its sender."""
         with self._change:
             if self._stopping:
                 return _OUT_OF_RESOURCES
             # The method stop() reads this count under the same lock. So no instance can begin after
             # stop() has found that none is in progress.
             self._busy += 1
-            self._begun[event.assoc] = time.monotonic(), threading.get_ident()
+            self._in_progress[event.assoc] = time.monotonic(), threading.get_ident()
         try:
             return self._keep(event)
         finally:
             with self._change:
                 self._busy -= 1
-                self._begun.pop(event.assoc, None)
+                self._in_progress.pop(event.assoc, None)
                 self._change.notify_all()
 
     def _keep(self, event: evt.Event) -> int:
+        """Put an instance that has come into the inbox; return the DICOM status for its sender."""
         association: Any = event.assoc
         sender = association.requestor.ae_title
         request = cast(C_STORE, event.request)
         # A negative number of bytes means that the connection was cut. No acknowledgement can then
         # reach the sender, and the instance is not kept.
-        if self._left.get(association, -1.0) < 0:
+        if self._bytes_left.get(association, -1.0) < 0:
             return _OUT_OF_RESOURCES
         announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
         try:
@@ -157,10 +162,10 @@ class Receiver:
         except DuplicateInstance as error:
             return self._refuse(sender, error, _DUPLICATE)
         except Exception as error:
-            understood = isinstance(error, CadError)
-            return self._refuse(
-                sender, error, _CANNOT_UNDERSTAND if understood else _PROCESSING_FAILURE
-            )
+            # A CadError tells what is wrong with the file; any other error is the program's fault.
+            is_fault_of_file = isinstance(error, CadError)
+            status = _CANNOT_UNDERSTAND if is_fault_of_file else _PROCESSING_FAILURE
+            return self._refuse(sender, error, status)
         return _SUCCESS
 
     def _look_for_late(self) -> None:
@@ -174,11 +179,12 @@ class Receiver:
             now = time.monotonic()
             with self._change:
                 late = []
-                for association, (since, thread) in self._begun.items():
+                for association, (since, thread) in self._in_progress.items():
                     if now - since > limit:
                         late.append((association, now - since, thread))
+                # Each late instance is logged once.
                 for association, _, _ in late:
-                    del self._begun[association]
+                    del self._in_progress[association]
             for association, seconds, thread in late:
                 tell(
                     "answer late",
@@ -190,7 +196,7 @@ class Receiver:
 
     def _cut(self, association: Any) -> None:
         """Close the connection of an association; no further instance of it is acknowledged."""
-        self._left[association] = -1.0
+        self._bytes_left[association] = -1.0  # the mark of a connection that was cut
         transport: Any = association.dul.socket
         with suppress(OSError, AttributeError):
             transport.socket.shutdown(socket.SHUT_RDWR)
@@ -214,6 +220,7 @@ class Receiver:
         return _SUCCESS, None
 
     def _refuse(self, sender: str, error: Exception, status: int) -> int:
+        """Count and log what is refused because of an error; return the status for the sender."""
         self._count()
         tell("instance refused", sender=sender, status=f"{status:#06x}", **wording(error))
         return status
@@ -223,12 +230,13 @@ class Receiver:
             self.refused += 1
 
     def _turned_away(self, address: str, **facts: str) -> None:
+        """Count and log a caller that may not connect."""
         self._count()
         tell("association refused", address=address, **facts)
 
     def _opened(self, event: evt.Event) -> None:
         """Set how many bytes a new connection may bring, and make the folder for them if needed."""
-        self._left[event.assoc] = self.settings.association_gigabytes * 1e9
+        self._bytes_left[event.assoc] = self.settings.association_gigabytes * 1e9
         # If instances cannot be written, no error is reported yet: it is reported later for each
         # instance.
         with suppress(OSError):
@@ -241,8 +249,8 @@ class Receiver:
         too full.
         """
         data: Any = event.data
-        before = self._left.get(event.assoc, 0.0)
-        bytes_left = self._left[event.assoc] = before - len(data)
+        before = self._bytes_left.get(event.assoc, 0.0)
+        bytes_left = self._bytes_left[event.assoc] = before - len(data)
         try:
             if bytes_left < 0:
                 raise CadError("an association brings more than `association_gigabytes`")
@@ -253,7 +261,7 @@ class Receiver:
         except (CadError, OSError) as error:
             # The negative number is set before the connection is cut. So an instance that has
             # already come completely is not acknowledged any more.
-            self._left[event.assoc] = -1.0
+            self._bytes_left[event.assoc] = -1.0
             self._refuse(event.assoc.requestor.ae_title, error, 0)
             self._cut(event.assoc)
 
@@ -265,7 +273,7 @@ def _functions_of_thread(thread: int) -> str:
         return "ended"
     stack = traceback.extract_stack(frame)
     ours = []
-    for line in stack:
-        if "/cad/" in line.filename:
-            ours.append(f"{Path(line.filename).stem}.{line.name}")
-    return " > ".join(ours[-6:])
+    for call in stack:
+        if "/cad/" in call.filename:
+            ours.append(f"{Path(call.filename).stem}.{call.name}")
+    return " > ".join(ours[-_SHOWN_FUNCTIONS:])

@@ -77,10 +77,12 @@ def result_is_whole(work: Path) -> bool:
         True if the study has at least one result object and every one is complete.
     """
     with suppress(CadError):
-        heads = {path: head_of(path) for path in objects(work)}
-        for path, head in heads.items():
+        paths = objects(work)
+        heads = [head_of(path) for path in paths]
+        for path, head in zip(paths, heads, strict=True):
+            # A deflated object has no head; require_whole needs no class for it.
             require_whole(path, head.sop_class if head else "")
-        return bool(heads)
+        return bool(paths)
     return False
 
 
@@ -107,7 +109,7 @@ def broken(work: Path, answered: dict[str, int]) -> list[str]:
         if head is None or head.uid not in answered:
             problems.append("not named")
         elif answered[head.uid] != 0:
-            problems.append(f"{answered[head.uid]:#06x}")
+            problems.append(f"{answered[head.uid]:#06x}")  # such as 0x0110
     return problems
 
 
@@ -128,9 +130,10 @@ def images_in_archive(settings: ArchiveSettings, head: Head) -> int:
     """
     if not head.patient:  # no query without a PatientID; the import will report the missing id
         return 0
-    series = connect(settings.address, settings.aet, settings.limits).find(head.patient)
+    all_series = connect(settings.address, settings.aet, settings.limits).find(head.patient)
+    # The archive lists the series of all studies of the patient.
     images = 0
-    for listed in series:
-        if listed.study_uid == head.study and listed.modality == "MR":
-            images += listed.instances
+    for series in all_series:
+        if series.study_uid == head.study and series.modality == "MR":
+            images += series.instances
     return images

@@ -54,6 +54,7 @@ _PAUSE = 0.5  # seconds between looks at the queue
 _TROUBLE = 5.0  # seconds until a failed step is tried again, for example after a full disk
 _CLOCK_SECONDS = 60.0  # if the clock jumps by more seconds than this, it was wrong before
 _SWEEP_SECONDS = 3600.0
+_MOST_DOUBLINGS = 30  # of a wait; by then it is far longer than the longest allowed wait
 _HOUR = 3600.0
 _DAY = 86400.0
 
@@ -96,19 +97,22 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     make_folder(settings.home, mode=0o700)
     confined = may_open(settings)
     computers = [Caller(limits, confined=confined) for _ in range(studies.jobs)]
+    # The check runs where studies are computed: this process must be able to open the models.
     computers[0](ready, settings)
     if not landlock.version():
         tell("not confined", why="the kernel has no Landlock: processes that compute may open all")
-    trouble = ""
+    last_code = ""  # of the error that was logged last
     while True:
-        with ExitStack() as held:
+        # The folder is locked while the node runs; after a failed start the lock is given back.
+        with ExitStack() as lock:
             try:
-                held.enter_context(locked(settings.home))
+                lock.enter_context(locked(settings.home))
                 node = Node(settings, retry_failed=retry_failed, new_trail=new_trail)
             except (OSError, QueueError) as error:
+                # Only a full disk is waited for: another error would come again.
                 if shutil.disk_usage(settings.home).free >= LEAST_BYTES:
                     raise
-                trouble = _tell_once(trouble, "start waits", error)
+                last_code = _tell_once(last_code, "start waits", error)
             else:
                 return node.run(computers)
         time.sleep(_TROUBLE)
@@ -145,10 +149,11 @@ class Node:
             n_entered, n_missing = self.inbox.take_stock()
             self._take_back()
             n_queued_again = self.queue.recover(retry_failed=retry_failed)
+            # System time minus the monotonic clock (s): it changes only when the clock is set.
             self._clock = 0.0
             self._set_clock()
             self.trail = Trail(settings, self.queue, new=new_trail)
-            undo.pop_all()
+            undo.pop_all()  # the start did not fail: nothing is undone
         watch = settings.watch
         poll = settings.poll
         self.watcher = Watcher(watch, self.inbox) if watch else None
@@ -157,7 +162,7 @@ class Node:
         self.page = StatusPage(settings, self.queue, self.receiver)
         self.stop = threading.Event()
         self.code = 0
-        self._swept = 0.0
+        self._swept = 0.0  # monotonic time of the last sweep; 0 before the first
         host, port = self.receiver.address
         tell(
             "started",
@@ -183,11 +188,14 @@ class Node:
         int
             Exit code: 0 after a signal, 1 after a fault.
         """
-        for name in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(name, lambda *_: self.stop.set())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop.set())
         steps: list[Callable[[], bool]] = [self.complete_one, self.send_one, self.sweep]
-        steps += [source.look for source in (self.watcher, self.poller) if source is not None]
-        for step in (*steps, *map(self._computing, computers)):
+        for source in (self.watcher, self.poller):
+            if source is not None:  # the settings ask for it
+                steps.append(source.look)
+        steps += [self._computing(computer) for computer in computers]
+        for step in steps:
             self._thread(step)
         self.stop.wait()
         self.receiver.stop()
@@ -209,16 +217,16 @@ class Node:
         """
 
         def repeat() -> None:
-            trouble = ""
+            last_code = ""  # of the error that was logged last
             while not self.stop.is_set():
                 try:
                     if not step():
                         self.stop.wait(_PAUSE)
-                    trouble = ""
+                    last_code = ""
                 except (DamagedTrail, DamagedQueue) as error:
                     self._fault(error)
                 except (CadError, OSError) as error:
-                    trouble = _tell_once(trouble, "step waits", error)
+                    last_code = _tell_once(last_code, "step waits", error)
                     self.stop.wait(_TROUBLE)
                 # An error of the program itself would end this thread alone. The node cannot work
                 # without one of its threads, so the whole node ends.
@@ -229,6 +237,7 @@ class Node:
 
     def _fault(self, error: BaseException) -> None:
         """End the node because of an error after which it cannot continue."""
+        # While the node stops, errors of threads that are being ended are no faults.
         if not self.stop.is_set():
             tell("fault", kind=type(error).__name__, **wording(error))
             self.code = 1
@@ -238,21 +247,24 @@ class Node:
         self,
         state: str,
         into: str,
-        work: Callable[[Entry], None],
-        failed: Callable[[Entry, Exception], None],
+        do_step: Callable[[Entry], None],
+        on_failure: Callable[[Entry, Exception], None],
     ) -> bool:
-        """Do a step (``work``) for the study that has waited longest in ``state``; if the step
-        raises an error, call ``failed``.
+        """Do a step for the study that has waited longest in ``state``; return whether one waited.
+
+        While the step is done, the study is in the state ``into``. If the step raises an error,
+        ``on_failure`` is called.
         """
         with self.queue.claimed(state, into, time.time()) as entry:
             if entry is None:
                 return False
             try:
-                work(entry)
+                do_step(entry)
+            # No study is the cause of these errors, so none may fail by them.
             except (DamagedTrail, QueueError):
                 raise
             except Exception as error:
-                failed(entry, error)
+                on_failure(entry, error)
             return True
 
     def complete_one(self) -> bool:
@@ -269,7 +281,10 @@ class Node:
             Whether a study was due.
         """
         return self._step(
-            states.RECEIVING, states.RECEIVING, self._queue_if_complete, self._check_later
+            state=states.RECEIVING,
+            into=states.RECEIVING,  # more instances may still come
+            do_step=self._queue_if_complete,
+            on_failure=self._check_later,
         )
 
     def _check_later(self, entry: Entry, error: Exception) -> None:
@@ -300,50 +315,57 @@ class Node:
                 else:
                     self._check_later(entry, error)
                 return
+        # The queue refuses the change if another instance has come meanwhile.
         if self.queue.settle(entry, states.QUEUED, now):
             tell("complete", study=entry.key, seconds=round(now - entry.opened, 1))
 
     def _computing(self, call: Caller) -> Callable[[], bool]:
         """Return a step that computes one study, always in the same supervised process."""
 
-        def work(entry: Entry) -> None:
+        def compute_study(entry: Entry) -> None:
             incoming = self.inbox.incoming(entry.key)
             folder = self.inbox.work(entry.key)
             n_objects, seconds = call(compute, self.settings, incoming, folder)
-            if n_objects:
+            if n_objects:  # without regions, a study has no result yet
                 self.trail.predicted(entry, folder)
             duration = round(seconds, 2)
             state = states.SENDING if n_objects else states.AWAITING
             if self.queue.settle(entry, state, time.time(), computed=duration):
                 tell("computed", study=entry.key, seconds=duration, state=state)
             if n_objects:
-                watch(entry, folder)
+                keep_numbers(entry, folder)
 
-        def watch(entry: Entry, work: Path) -> None:
+        def keep_numbers(entry: Entry, folder: Path) -> None:
             """Keep the numbers of champion and shadow models for comparisons.
 
             An error here is only logged, so that no study fails by it.
             """
             try:
-                failed = call(keep_watch, self.settings, work)
+                failed_models = call(keep_watch, self.settings, folder)
             except (CadError, OSError) as error:
                 tell("not watched", study=entry.key, **wording(error))
                 return
-            if failed:
-                tell("shadow failed", study=entry.key, models=len(failed))
+            if failed_models:
+                tell("shadow failed", study=entry.key, models=len(failed_models))
 
-        def failed(entry: Entry, error: Exception) -> None:
+        def on_failure(entry: Entry, error: Exception) -> None:
+            # A full disk may show as any error of a study: it is then the true cause.
             try:
                 self.inbox.check_room()
             except OSError as full:
                 error = full
             # If disk or memory ran short, the study is not the cause, and is computed again later.
             if isinstance(error, OSError | MachineError):
-                self._later(entry, self._patience(entry), error, states.QUEUED)
+                self._later(entry, self._patience(entry), error, state=states.QUEUED)
             else:
                 self._failed(entry, error)
 
-        return lambda: self._step(states.QUEUED, states.COMPUTING, work, failed)
+        return lambda: self._step(
+            state=states.QUEUED,
+            into=states.COMPUTING,
+            do_step=compute_study,
+            on_failure=on_failure,
+        )
 
     def send_one(self) -> bool:
         """Send one result to the archive; if that fails, plan another try.
@@ -353,24 +375,34 @@ class Node:
         bool
             Whether a result was due.
         """
-        return self._step(states.SENDING, states.SENDING, self._send, self._not_sent)
+        return self._step(
+            state=states.SENDING,
+            into=states.SENDING,
+            do_step=self._send,
+            on_failure=self._not_sent,
+        )
 
     def _send(self, entry: Entry) -> None:
+        """Send a study's result to the archive, and ask for its promise if the settings want it."""
         work = self.inbox.work(entry.key)
         # A study whose result is incomplete is computed again. Its folder was damaged, or came back
         # from an incomplete backup.
         if not result_is_whole(work):
             self.queue.settle(entry, states.QUEUED, time.time())
             return
-        sent = send_back(self.settings.archive, work, ask_first=entry.sendings > 1)
-        if sent or not self.settings.archive.commitment:
+        # After an earlier try, the archive may have some of the objects already.
+        n_sent = send_back(self.settings.archive, work, ask_first=entry.sendings > 1)
+        wants_promise = self.settings.archive.commitment
+        # A try that only asks for the promise again sends nothing, and gets no line in the trail.
+        if n_sent or not wants_promise:
             self.trail.sent(entry, work, "stored")
-        if self.settings.archive.commitment:
-            self._ask_promise(entry, work, sent)
+        if wants_promise:
+            self._ask_promise(entry, work, n_sent)
         else:
-            self._done(entry, sent, entry.returned + sent)
+            self._done(entry, n_sent, returned=entry.returned + n_sent)
 
     def _not_sent(self, entry: Entry, error: Exception) -> None:
+        """Plan another try to send a result, and write the failure into the audit trail."""
         # An error that is the same as at the last attempt gets no further line in the audit trail.
         if wording(error)["reason"] != entry.reason:
             try:
@@ -381,41 +413,49 @@ class Node:
                 tell("not written down", study=entry.key, **wording(fault))
         self._later(entry, self._patience(entry), error)
 
-    def _done(self, entry: Entry, sent: int, returned: int) -> None:
-        now = time.time()
-        work = self.inbox.work(entry.key)
-        lost = without_probability(work)
-        problem = self._problem_of(entry, lost) if lost is not None else {}
-        if self.queue.settle(entry, states.DONE, now, returned=returned, **problem):
-            tell("done", study=entry.key, sent=sent, seconds=round(now - entry.changed, 1))
+    def _done(self, entry: Entry, n_sent: int, returned: int) -> None:
+        """Record that a study is done; ``returned`` counts all its objects that were ever sent.
 
-    def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
+        Regions without a probability do not make the study fail. They are stated as its problem.
+        """
+        now = time.time()
+        missing_probability = without_probability(self.inbox.work(entry.key))
+        problem = {}
+        if missing_probability is not None:
+            problem = self._problem_of(entry, missing_probability)
+        if self.queue.settle(entry, states.DONE, now, returned=returned, **problem):
+            tell("done", study=entry.key, sent=n_sent, seconds=round(now - entry.changed, 1))
+
+    def _ask_promise(self, entry: Entry, work: Path, n_sent: int) -> None:
         """Ask the archive to promise that it keeps a study's objects.
 
         The method does not wait for the answer. If none comes in time, the archive is asked again.
         """
-        number = str(generate_uid(prefix=None))
+        request_uid = str(generate_uid(prefix=None))
         # The request's number is stored before the request is sent, because the archive may answer
         # before the call of `ask_promise` returns.
-        self.queue.ask(entry, number)
+        self.queue.ask(entry, request_uid)
         try:
-            ask_promise(self.settings.archive, work, number)
+            ask_promise(self.settings.archive, work, request_uid)
         except (CadError, OSError) as error:
-            self._later(entry, self._patience(entry), error, returned=entry.returned + sent)
+            self._later(entry, self._patience(entry), error, returned=entry.returned + n_sent)
             return
-        wait = max(self.settings.archive.commitment_seconds, self._patience(entry))
+        seconds = max(self.settings.archive.commitment_seconds, self._patience(entry))
         now = time.time()
+        # If another instance has come meanwhile, the study is computed again; nothing is logged.
         if self.queue.settle(
             entry,
             entry.state,
             now,
-            due=now + wait,
+            due=now + seconds,
             attempts=entry.attempts,
-            returned=entry.returned + sent,
+            returned=entry.returned + n_sent,
             reason="stored; the archive has not promised to keep it yet",
             hint="it reports to receiver.aet at receiver.port: it has to know both",
         ):
-            tell("asked", study=entry.key, sent=sent, wait=round(wait, 1), tries=entry.attempts)
+            tell(
+                "asked", study=entry.key, sent=n_sent, wait=round(seconds, 1), tries=entry.attempts
+            )
 
     def promised(self, number: str, answered: dict[str, int]) -> None:
         """Handle an archive's answer to a storage commitment request (to keep a study's objects).
@@ -443,7 +483,7 @@ class Node:
             except DamagedTrail as fault:  # pynetdicom, which calls this method, hides the error
                 self._fault(fault)
                 raise
-            self._done(entry, len(objects(work)), entry.returned)
+            self._done(entry, len(objects(work)), returned=entry.returned)
             return
         tell("not promised", study=entry.key, codes=sorted(set(problems)))
         error = CadError(
@@ -455,12 +495,12 @@ class Node:
     def _patience(self, entry: Entry) -> float:
         """Return the seconds until a step is tried again: twice as many each time, with a limit."""
         archive = self.settings.archive
-        wait: float = min(
-            archive.retry_seconds * 2.0 ** min(entry.attempts - 1, 30), archive.retry_most
-        )
+        doublings = min(entry.attempts - 1, _MOST_DOUBLINGS)  # 2.0 ** attempts may overflow
+        wait: float = min(archive.retry_seconds * 2.0**doublings, archive.retry_most)
         return wait
 
     def _failed(self, entry: Entry, error: Exception) -> None:
+        """Record that a study has failed."""
         # When the node stops, it ends the processes that compute studies. A study whose process was
         # ended has not failed: the next start of the node computes the study.
         if self.stop.is_set():
@@ -472,6 +512,11 @@ class Node:
     def _later(
         self, entry: Entry, wait: float, error: Exception, state: str = "", **values: int
     ) -> None:
+        """Plan another try of a study's step in ``wait`` seconds, and record the error.
+
+        ``state`` is the state in which the study waits, by default its present one. ``values`` are
+        further columns of the queue.
+        """
         problem = self._problem_of(entry, error)
         new_values = {"due": time.time() + wait, "attempts": entry.attempts, **problem, **values}
         if self.queue.settle(entry, state or entry.state, time.time(), **new_values):
@@ -489,7 +534,7 @@ class Node:
 
         The full text is stored in the study's own folder, because it may name a patient.
         """
-        with suppress(OSError):
+        with suppress(OSError):  # on a full disk the study still has to get its state
             text = f"{wording(error)['code']}\n{error}\n".encode(errors="replace")
             write_atomic(self.inbox.work(entry.key) / REASON_FILE, text, mode=0o600)
         words = wording(error)
@@ -503,7 +548,8 @@ class Node:
         which makes the thread pause.
         """
         self._set_clock()
-        if time.monotonic() - self._swept >= _SWEEP_SECONDS or not self._swept:
+        is_first = not self._swept
+        if is_first or time.monotonic() - self._swept >= _SWEEP_SECONDS:
             self._swept = time.monotonic()
             self._take_back()
             before = time.time() - self.settings.studies.keep_days * _DAY
@@ -527,6 +573,7 @@ class Node:
         A time is wrong if it lies in the future although it is past, or is farther ahead than the
         node waits.
         """
+        # The monotonic clock is never set, so the difference changes only with the system's clock.
         ahead = time.time() - time.monotonic()
         if abs(ahead - self._clock) > _CLOCK_SECONDS:
             settings = self.settings
@@ -535,18 +582,19 @@ class Node:
                 settings.archive.retry_most,
                 settings.archive.commitment_seconds,
             )
-            if wrong := self.queue.put_right(time.time(), longest + _CLOCK_SECONDS):
-                tell("clock", studies=wrong)
+            n_corrected = self.queue.put_right(time.time(), longest + _CLOCK_SECONDS)
+            if n_corrected:
+                tell("clock", studies=n_corrected)
         self._clock = ahead
 
 
-def _tell_once(trouble: str, event: str, error: Exception) -> str:
+def _tell_once(last_code: str, event: str, error: Exception) -> str:
     """Log an error after which a step is tried again, and return the error's code.
 
-    ``trouble`` is the code of the last such error. If it is the same, nothing is logged.
+    ``last_code`` is the code of the last such error. If it is the same, nothing is logged.
     """
     words = wording(error)
-    if words["code"] != trouble:
+    if words["code"] != last_code:
         tell(event, wait=_TROUBLE, **words)
     return words["code"]
 
@@ -569,6 +617,7 @@ def _sound_queue(path: Path) -> Queue:
         return Queue(path)
     except DamagedQueue:
         aside = f"{path.name}.damaged-{time.time_ns()}"
+        # The two other files belong to the database: they would be applied to the new one.
         for suffix in ("-wal", "-shm", ""):
             with suppress(FileNotFoundError):
                 path.with_name(path.name + suffix).rename(path.with_name(aside + suffix))

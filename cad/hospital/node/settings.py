@@ -200,6 +200,7 @@ class ModelsInUse(Section):
     @model_validator(mode="before")
     @classmethod
     def _plain_list(cls, content: Any) -> Any:
+        """Take a plain list of models for a list of champions."""
         if isinstance(content, (list, tuple)):
             return {"champion": content}
         return content
@@ -244,10 +245,11 @@ class NodeSettings(Section):
 
     @model_validator(mode="after")
     def _can_be_promised(self) -> NodeSettings:
+        """Refuse settings under which the archive could not send its promise to the node."""
         archive = self.archive
-        if archive.commitment and (
-            "://" in archive.address or archive.aet not in self.receiver.callers
-        ):
+        is_dicomweb = "://" in archive.address  # a web service cannot call back
+        may_call = archive.aet in self.receiver.callers
+        if archive.commitment and (is_dicomweb or not may_call):
             raise ValueError(
                 "archive.commitment: the archive calls back to promise: it needs HOST:PORT, and "
                 f"its title {archive.aet!r} in receiver.callers"

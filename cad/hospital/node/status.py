@@ -50,16 +50,21 @@ class _LimitedServer(ThreadingHTTPServer):
         super().__init__(*arguments)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer one request, within limits of time and of the number of connections.
+
+        If there are too many connections, the oldest are cut off. A slow request is cut off, too.
+        """
         with self._lock:
-            for oldest in self._open[: max(0, len(self._open) - _CONNECTIONS + 1)]:
+            n_too_many = max(0, len(self._open) + 1 - _CONNECTIONS)  # with the new connection
+            for oldest in self._open[:n_too_many]:
                 cut(oldest)
             self._open.append(request)
-        late = threading.Timer(_SECONDS, cut, [request])
-        late.start()
+        timer = threading.Timer(_SECONDS, cut, [request])
+        timer.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
-            late.cancel()
+            timer.cancel()
             with self._lock:
                 self._open.remove(request)
 
@@ -96,9 +101,12 @@ class StatusPage:
             def do_GET(self) -> None:
                 # A request is answered only if its Host header names this machine. A foreign web
                 # page in the operator's browser could reach the server under another name.
-                host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host")
+                stated_host = self.headers.get("Host", "")
+                name_before_port, _, _ = stated_host.rpartition(":")
+                host = name_before_port or stated_host
                 answer = answers.get(self.path)
                 if host not in _HOSTS or answer is None:
+                    # 404 is "not found", 421 "not the server of this name".
                     self.send_error(404 if host in _HOSTS else 421)
                     return
                 try:
@@ -131,12 +139,14 @@ class StatusPage:
         self._server.shutdown()
         self._server.server_close()
 
-    def _free(self) -> int:
+    def _free_bytes(self) -> int:
         return shutil.disk_usage(self.settings.home).free
 
     def _health(self) -> tuple[str, str]:
-        free = self._free() / 1e9
-        status = "ok" if free > self.settings.receiver.reserve_gigabytes else "disk nearly full"
+        """Return type and text of the answer on the node's health."""
+        free_gigabytes = self._free_bytes() / 1e9
+        has_room = free_gigabytes > self.settings.receiver.reserve_gigabytes
+        status = "ok" if has_room else "disk nearly full"
         try:
             self.receiver.inbox.check_spool()
         except OSError as error:
@@ -144,7 +154,7 @@ class StatusPage:
         health = {"status": status, "version": __version__, "studies": self.queue.counts()}
         return "application/json", json.dumps(health) + "\n"
 
-    def _men(self) -> tuple[dict[str, float], dict[str, str]]:
+    def _counts_of_men(self) -> tuple[dict[str, float], dict[str, str]]:
         """Count decided men and cancers among the last men, beside the numbers to be expected.
 
         A man is decided if the decision is benign or malignant. The share of decided men to expect
@@ -156,38 +166,39 @@ class StatusPage:
         They may have been removed, damaged, or incompletely brought back from a backup.
         """
         men = list[tuple[str, float | None, float | None]]()  # decision, truth, probability
-        shares = list[float]()
+        promised_shares = list[float]()
         unread = dict[str, str]()
         for entry in self.queue.latest((states.DONE,), _MEN):
             run = RunFolder(study_folder(self.settings.home, STUDIES, entry.key) / RUN)
             try:
                 rows_of_study = []
                 for row in read_rows(run.patients, ("probability", "decision", "truth")):
-                    if row["decision"]:
+                    if row["decision"]:  # empty for a man without a decision
                         truth = _chance(row["truth"])
                         rows_of_study.append((row["decision"], truth, _chance(row["probability"])))
                 men += rows_of_study
-                share = _chance(read_json(run.metrics)["patient_level"]["promised_share"])
-                if share is not None:
-                    shares.append(share)
+                promised_share = _chance(read_json(run.metrics)["patient_level"]["promised_share"])
+                if promised_share is not None:
+                    promised_shares.append(promised_share)
             # A damaged file may raise any error. The other studies must still be counted.
             except Exception as error:
                 unread[entry.key] = wording(error)["code"]
+        # Cancers are compared with probabilities only in men who have both.
         truths = []
-        chances = []
-        for _, truth, chance in men:
-            if truth is not None and chance is not None:
+        probabilities = []
+        for _, truth, probability in men:
+            if truth is not None and probability is not None:
                 truths.append(truth)
-                chances.append(chance)
-        decided = sum(decision in ("benign", "malignant") for decision, *_ in men)
-        counts = {"all": float(len(men)), "decided": float(decided)}
-        if shares:
-            counts["decided as promised"] = len(men) * sum(shares) / len(shares)
+                probabilities.append(probability)
+        n_decided = sum(decision in ("benign", "malignant") for decision, *_ in men)
+        counts = {"all": float(len(men)), "decided": float(n_decided)}
+        if promised_shares:
+            counts["decided as promised"] = len(men) * sum(promised_shares) / len(promised_shares)
         if truths:
             counts |= {
                 "with histology": float(len(truths)),
                 "with cancer": sum(truths),
-                "with cancer as promised": sum(chances),
+                "with cancer as promised": sum(probabilities),
             }
         if unread:
             counts["with results that cannot be read"] = float(len(unread))
@@ -198,6 +209,7 @@ class StatusPage:
         return "text/plain; version=0.0.4", f"{text}\n"
 
     def _page(self) -> tuple[str, str]:
+        """Return type and text of the status page."""
         now = time.time()
         active = (states.RECEIVING, states.QUEUED, states.COMPUTING, states.SENDING)
         text = self._filled(
@@ -215,11 +227,11 @@ class StatusPage:
 
     def _filled(self, template: str, **values: Any) -> str:
         """Fill a template with the node's numbers and further values."""
-        men, unread = self._men()
+        men, unread = self._counts_of_men()
         return _PAGES.get_template(template).render(
             counts=self.queue.counts(),
             totals=self.queue.totals(time.time() - _HOUR),
-            free=self._free(),
+            free=self._free_bytes(),
             men=men,
             unread=unread,
             **values,
@@ -227,7 +239,10 @@ class StatusPage:
 
 
 def _chance(cell: Any) -> float | None:
-    """Return a number between 0 and 1 from a cell or JSON value; None if it is something else."""
+    """Return the number between 0 and 1 in a cell or JSON value; None if the cell is empty.
+
+    Anything else raises a ValueError.
+    """
     if cell in ("", None):
         return None
     value = float(cell)

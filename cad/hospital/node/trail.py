@@ -19,7 +19,7 @@ from cad.run.audit.entries import audit_delivery, audit_prediction
 from cad.run.audit.trail import DamagedTrail, append, verify
 
 FILE = "audit.jsonl"
-_TAIL = 4096
+_TAIL = 4096  # bytes at the end of the last line that are remembered, to notice changes
 
 
 @door("own", "link to the node's audit trail")
@@ -72,17 +72,19 @@ class Trail:
 
     def __init__(self, settings: NodeSettings, queue: Queue, *, new: bool = False) -> None:
         self.path = _place_of_trail(settings)
-        self._to = settings.archive.address
+        self._archive = settings.archive.address
         self._queue = queue
         # Position in the trail at which the node's last line ends, and the last bytes before this
         # position.
         self._end = 0, b""
-        last = queue.last_line()
-        if new and not self.path.exists():
-            self.note("start", after=last)
+        last_hash = queue.last_line()
+        is_there = self.path.exists()
+        if new and not is_there:
+            self.note("start", after=last_hash)
             return
-        if last or self.path.exists():
-            problems = verify(self.path, last).problems if self.path.exists() else ["it is gone"]
+        # At the first start of a node there is neither a trail nor a hash.
+        if last_hash or is_there:
+            problems = verify(self.path, last_hash).problems if is_there else ["it is gone"]
             if problems:
                 raise DamagedTrail(
                     f"the audit trail is not what was written: {problems[0]}",
@@ -103,7 +105,7 @@ class Trail:
             Further names and values of the line.
         """
         entry = {"event": event, "cad_version": __version__, **facts}
-        self._noted(lambda: append(self.path, entry))
+        self._add_checked(lambda: append(self.path, entry))
 
     def predicted(self, entry: Entry, work: Path) -> None:
         """Add a line which says that a study was scored; call it before the results are sent.
@@ -115,7 +117,8 @@ class Trail:
         work : Path
             The study's folder on the node; its run folder lies in it.
         """
-        self._noted(lambda: audit_prediction(self.path, work / RUN, *self._origin(entry)))
+        sender, origin = self._origin(entry)
+        self._add_checked(lambda: audit_prediction(self.path, work / RUN, sender, origin))
 
     def sent(self, entry: Entry, work: Path, outcome: str) -> None:
         """Add a line which says that a study's DICOM results were sent.
@@ -131,19 +134,21 @@ class Trail:
             promised to keep the results).
         """
         sender, origin = self._origin(entry)
-        sent = objects(work)
-        self._noted(
-            lambda: audit_delivery(self.path, work / RUN, sent, sender, self._to, outcome, origin)
+        sent_objects = objects(work)
+        self._add_checked(
+            lambda: audit_delivery(
+                self.path, work / RUN, sent_objects, sender, self._archive, outcome, origin
+            )
         )
 
-    def _noted(self, write_lines: Callable[[], str]) -> None:
+    def _add_checked(self, write_lines: Callable[[], str]) -> None:
         """Add lines to the trail, after checking that the node's last line is still there.
 
         ``write_lines`` writes the new lines, and returns the hash of the last of them; it returns
         an empty text if there was nothing to write. If the node's last line is missing, an error is
         raised, because new lines would hide the loss.
         """
-        end, tail = self._end
+        end, tail = self._end  # the position is 0 before this node's first line
         if end and (not self.path.exists() or self._tail(end) != tail):
             raise DamagedTrail(
                 "the audit trail was cut off, changed or taken away while the node ran",

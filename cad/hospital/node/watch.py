@@ -34,7 +34,9 @@ class Watcher:
         self.settings = settings
         self.inbox = inbox
         self._secret = node_key(inbox.home)
+        # For each file by its key: size, time of change, and since when (monotonic) both are so.
         self._quiet: dict[str, tuple[int, int, float]] = {}
+        # For each file or folder that waits: the code of the error that was logged.
         self._told: dict[str, str] = {}
         # For each file: its last state (size and time of change), and how often reading the file in
         # this state took too long.
@@ -59,8 +61,8 @@ class Watcher:
         if not folder.is_dir():
             raise CadError("no such folder to watch", file=folder)
         taken = False
-        still = dict[str, tuple[int, int, float]]()
-        reasons = dict[str, str]()
+        quiet_files = dict[str, tuple[int, int, float]]()
+        code_by_key = dict[str, str]()
 
         def waits(path: Path, error: Exception) -> None:
             """Log, only once, why a file or folder has to wait; the next search tries it again."""
@@ -68,10 +70,10 @@ class Watcher:
             code = wording(error)["code"]
             if self._told.get(key) != code:
                 tell("file waits", sender=SENDER, file=key, code=code)
-            reasons[key] = code
+            code_by_key[key] = code
 
         def unreadable(error: OSError) -> None:
-            if Path(error.filename) == folder:
+            if Path(error.filename) == folder:  # then nothing can be searched
                 raise error
             waits(Path(error.filename), error)
 
@@ -79,46 +81,48 @@ class Watcher:
             for name in names:
                 path = Path(place) / name
                 try:
-                    taken = self._look_at(path, still) or taken
-                except DamagedQueue:
+                    taken = self._look_at(path, quiet_files) or taken
+                except DamagedQueue:  # no file is the cause
                     raise
                 except Exception as error:
                     waits(path, error)
-        self._quiet = still
-        self._told = reasons
+        # Files that are gone are forgotten with the old dicts.
+        self._quiet = quiet_files
+        self._told = code_by_key
         return taken
 
     def _key(self, path: Path) -> str:
         return key_of(self._secret, str(path.relative_to(self.settings.folder)))
 
-    def _look_at(self, path: Path, still: dict[str, tuple[int, int, float]]) -> bool:
+    def _look_at(self, path: Path, quiet_files: dict[str, tuple[int, int, float]]) -> bool:
         """Take one file if it is new and no longer changes; tell whether it was a new instance."""
         if file_kind(path):  # not a regular file; reading a pipe, for example, would wait for ever
             return False
         key = self._key(path)
-        now = state_of(path)
-        if self.inbox.queue.was_taken(key, *now):
+        state = state_of(path)
+        if self.inbox.queue.was_taken(key, *state):
             return False
+        # A file that is new to the search has no state yet, which its own never equals.
         size, changed, since = self._quiet.get(key, (-1, -1, 0.0))
-        if (size, changed) != now:
+        if (size, changed) != state:
             since = time.monotonic()
         if time.monotonic() - since < self.settings.quiet_seconds:
-            still[key] = (*now, since)
+            quiet_files[key] = (*state, since)
             return False
-        still[key] = (*now, since)  # if taking the file fails, the next search needs this entry
+        quiet_files[key] = (*state, since)  # for the next search, if taking the file fails
         try:
-            taken = self._take(path, key, now)
+            taken = self._take(path, key, state)
         except MachineError as error:
             # A try to read the file may take long. So there is a pause before the next try: the
             # time for which the file must stay unchanged starts again.
-            still[key] = (*now, time.monotonic())
-            if not self._is_parked(key, now, error):
+            quiet_files[key] = (*state, time.monotonic())
+            if not self._is_parked(key, state, error):
                 raise
             return False
-        self.inbox.queue.note_taken(key, *now)
+        self.inbox.queue.note_taken(key, *state)
         return taken
 
-    def _is_parked(self, key: str, now: tuple[int, int], error: MachineError) -> bool:
+    def _is_parked(self, key: str, state: tuple[int, int], error: MachineError) -> bool:
         """Count a failed attempt to read a file; tell whether the file has used up its attempts.
 
         A file without attempts left is read again only after it has changed. An attempt counts if
@@ -127,16 +131,17 @@ class Watcher:
         """
         if "time limit" not in error.problem:
             return False
-        state, tries = self._slow.get(key, (now, 0))
-        tries = tries + 1 if state == now else 1
-        self._slow[key] = (now, tries)
+        last_state, tries = self._slow.get(key, (state, 0))
+        tries = tries + 1 if last_state == state else 1
+        self._slow[key] = (state, tries)
         if tries < _MOST_TRIES:
             return False
-        self.inbox.queue.note_taken(key, *now)
+        # The file counts as taken in this state, so that searches pass it over.
+        self.inbox.queue.note_taken(key, *state)
         tell("file parked", sender=SENDER, file=key, tries=tries)
         return True
 
-    def _take(self, path: Path, key: str, now: tuple[int, int]) -> bool:
+    def _take(self, path: Path, key: str, state: tuple[int, int]) -> bool:
         """Copy one file into the inbox; return whether the inbox kept a new file.
 
         If the file is not DICOM, or not wanted, this is logged once. A file that changes meanwhile
@@ -145,8 +150,8 @@ class Watcher:
         try:
             with self.inbox.copied(path) as copy:
                 # A file that changed while it was copied is not kept now; a later search takes it.
-                return state_of(path) == now and self.inbox.keep(copy, SENDER) > 0
-        except (QueueError, MachineError):
+                return state_of(path) == state and self.inbox.keep(copy, SENDER) > 0
+        except (QueueError, MachineError):  # these say nothing about the file
             raise
         except CadError as error:
             tell("file left out", sender=SENDER, file=key, code=wording(error)["code"])

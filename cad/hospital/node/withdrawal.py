@@ -68,9 +68,9 @@ class NodeHome:
         CadError
             When the node is running.
         """
-        with ExitStack() as held:
+        with ExitStack() as lock:
             try:
-                held.enter_context(locked(self.home))
+                lock.enter_context(locked(self.home))
             except CadError as error:
                 text = "the node is running: what it holds of the patient would come back"
                 hint = "stop it first (systemctl stop cad-node), and start it afterwards"
@@ -98,13 +98,15 @@ class NodeHome:
         """
         queue = Queue(self.home / QUEUE)
         try:
-            for half in (FETCHING, SPOOL):
-                shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
-            keys, _ = self._sorted(names, same)
+            # Nobody can tell whose the instances are that had arrived in part.
+            for folder in (FETCHING, SPOOL):
+                shutil.rmtree(self.home / INCOMING / folder, ignore_errors=True)
+            keys, _ = self._studies_and_doubts(names, same)
             # The keys of the patient's studies are recorded in the audit trail before the removal.
             # If the process were killed during the removal, no other file could tell these keys.
             if keys and (self.home / FILE).is_file():
-                queue.note_line(append(self.home / FILE, {"event": "withdraw", "node_keys": keys}))
+                line = {"event": "withdraw", "node_keys": keys}
+                queue.note_line(append(self.home / FILE, line))
             self._unwatch(keys, names)
             for study in keys:
                 # Rows of the queue are removed before files. If the process is killed in between,
@@ -118,7 +120,7 @@ class NodeHome:
                 if place.name not in instances and not any(place.iterdir()):
                     place.rmdir()
             if keys:
-                queue.shrink()
+                queue.shrink()  # removed rows must not stay in the file
                 for damaged in self.home.glob(f"{QUEUE}.damaged-*"):  # may have the patient's rows
                     damaged.unlink()
         finally:
@@ -131,9 +133,10 @@ class NodeHome:
         These numbers are kept longer than the images, so that the node may no longer know the man's
         studies. The key (pseudonym) of his label ``sub-XXX`` then identifies his numbers.
         """
-        man = f'"{key_of(node_key(self.home), names.participant)}"'
+        key_of_man = key_of(node_key(self.home), names.participant)
+        text_of_key = f'"{key_of_man}"'  # as JSON writes it
         for path in sorted((self.home / WATCH).glob("*.json")):
-            if path.stem in studies or man in read_text(path):
+            if path.stem in studies or text_of_key in read_text(path):
                 path.unlink()
 
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
@@ -158,15 +161,21 @@ class NodeHome:
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
             None where the cohort has no secret key.
         """
-        theirs, doubtful = self._sorted(names, same)
+        theirs, doubtful = self._studies_and_doubts(names, same)
         return theirs + doubtful
 
-    def _sorted(self, names: Names, same: SamePatient | None) -> tuple[list[str], list[str]]:
+    def _studies_and_doubts(
+        self, names: Names, same: SamePatient | None
+    ) -> tuple[list[str], list[str]]:
         """Return the keys of a patient's studies, and, with reasons, files that may be his."""
         # Several PatientIDs can give the same label `sub-XXX`. The label therefore decides only if
         # the cohort does not know the patient's PatientIDs.
         label = names.participant.removeprefix("sub-")
-        ids = {names.given, *(names.source_ids or {names.given.removeprefix("sub-")})}
+        ids = {names.given}
+        if names.source_ids:
+            ids |= set(names.source_ids)
+        else:
+            ids.add(names.given.removeprefix("sub-"))
 
         def is_theirs(head: Head) -> bool:
             return (
@@ -176,10 +185,12 @@ class NodeHome:
             )
 
         theirs = set()
+        doubtful = dict[str, str]()  # by name of a study or file, why it is doubtful
+        # Results of the patient bear his name.
         for work in self._places(STUDIES):
             if named_places(work, names):
                 theirs.add(work.name)
-        doubtful = dict[str, str]()
+        # Received images decide more surely than names.
         for place in self._places(INCOMING):
             heads = _heads(place)
             if any(map(is_theirs, heads)):
@@ -188,13 +199,16 @@ class NodeHome:
             # his label. The cohort knows all his PatientIDs, so the study is another patient's.
             elif heads and names.source_ids:
                 theirs.discard(place.name)
+            # A label is made of the PatientID's letters and digits.
             elif any(re.sub("[^A-Za-z0-9]", "", head.patient) == label for head in heads):
                 theirs.discard(place.name)
                 doubtful[place.name] = "another PatientID of this label: give it, if it is theirs"
             elif not heads and any(place.iterdir()):
                 doubtful[place.name] = "no file of it can be read"
+        # Results whose images are gone: nothing tells any more whose they are.
         for place in self._places(STUDIES):
-            if any(place.iterdir()) and not any((self.home / INCOMING / place.name).glob("*")):
+            images = (self.home / INCOMING / place.name).glob("*")
+            if any(place.iterdir()) and not any(images):
                 doubtful[place.name] = "no file of it is in incoming"
         foreign = [place for place in sorted(self.home.iterdir()) if not self._is_ours(place)]
         foreign += self._places(INCOMING, ours=False) + self._places(STUDIES, ours=False)
@@ -202,7 +216,7 @@ class NodeHome:
             doubtful[place.relative_to(self.home).as_posix()] = "it is not the node's"
         doubts = []
         for name, why in doubtful.items():
-            if name not in theirs:
+            if name not in theirs:  # another sign may have shown whose it is
                 doubts.append(f"{name} (whose it is cannot be told: {why})")
         return sorted(theirs), doubts
 

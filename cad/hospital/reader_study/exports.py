@@ -65,7 +65,7 @@ _FIELDS = {
 - the fields that an entry must have
 - the fields that an entry may have
 """
-_LARGEST = 1e12
+_LARGEST = 1e12  # no page writes a larger number: of milliseconds it would be 30 years
 
 
 def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str]:
@@ -107,40 +107,45 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     rows: list[tuple[object, ...]] = []
     for export in exports:
         rows += _rows_of_export(export, key)
-    new = pd.DataFrame(rows, columns=COLUMNS)
+    new_readings = pd.DataFrame(rows, columns=COLUMNS)
     # Both folders are locked from the time when the scores are read until they are written.
     with owned(root), owned(folder):
         cohort = read_cohort(root)
         regions = cohort.rois[WHO[:2]].itertuples(index=False, name=None)
-        place = {tuple(region): k for k, region in enumerate(regions)}
-        for patient, roi in new[WHO[:2]].itertuples(index=False, name=None):
-            if (patient, roi) not in place:
+        row_of_region = {tuple(region): number for number, region in enumerate(regions)}
+        for patient, roi in new_readings[WHO[:2]].itertuples(index=False, name=None):
+            if (patient, roi) not in row_of_region:
                 raise CadError(
                     "the region is not in the cohort any more",
                     file=root / "rois.tsv",
                     patient=patient,
                     roi=roi,
                 )
-        readings = joined(_collected_readings(folder / READINGS), new)
-        order = [place.get(tuple(row), len(place)) for row in readings[WHO[:2]].to_numpy()]
+        readings = joined(_collected_readings(folder / READINGS), new_readings)
+        # Readings stand in the order of rois.tsv. An earlier reading may be of a region that was
+        # removed since: it stands last.
+        order = []
+        for patient, roi in readings[WHO[:2]].to_numpy():
+            order.append(row_of_region.get((patient, roi), len(row_of_region)))
         readings = (
             readings.assign(order=order)
             .sort_values(["reader_id", "session", "order"], kind="stable")
             .drop(columns="order")
         )
-        twice = readings[contradictory(readings)]
-        sure = readings.drop(twice.index).drop_duplicates(SAME)
-        path = root / "scores.tsv"
-        fresh = sure.merge(new[SAME].drop_duplicates())
-        text, against_table = merged(
-            table_text(path, "\t"), fresh[fresh["condition"] == ALONE], path
-        )
+        contradicting = readings[contradictory(readings)]
+        certain = readings.drop(contradicting.index).drop_duplicates(SAME)
+        # Only readings of these exports are added to scores.tsv: it has the earlier ones already.
+        scores_path = root / "scores.tsv"
+        certain_new = certain.merge(new_readings[SAME].drop_duplicates())
+        without_tool = certain_new[certain_new["condition"] == ALONE]
+        text, against_table = merged(table_text(scores_path, "\t"), without_tool, scores_path)
         maps = outline_maps(cohort, list(zip(paths, exports, strict=True)), key)
         write_atomic(folder / READINGS, _tsv(readings).encode())
         _commit_readings(root, text, maps)
-    drawn = [f"corrected outlines: {name}" for name in maps]
-    against = [*_contradictions(twice), *against_table]
-    return [*_progress_lines(readings, key), *drawn, *against, *_tool_comparison(sure, cohort.rois)]
+    drawn_lines = [f"corrected outlines: {name}" for name in maps]
+    contradictions = [*_contradictions(contradicting), *against_table]
+    progress = _progress_lines(readings, key)
+    return [*progress, *drawn_lines, *contradictions, *_tool_comparison(certain, cohort.rois)]
 
 
 def _collected_readings(path: Path) -> pd.DataFrame:
@@ -174,11 +179,14 @@ def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """
     # Empty tables are left out, because pandas would mix the types of their columns into the types
     # of the filled table.
-    filled = [table for table in (before, new) if len(table)]
-    every = pd.concat(filled, ignore_index=True) if filled else new
-    every = every.sort_values("milliseconds", kind="stable")
-    every = every.drop_duplicates([*SAME, "note"], keep="last")
-    return every[(every["note"] != MISSING) | ~every.duplicated(SAME, keep=False)]
+    filled_tables = [table for table in (before, new) if len(table)]
+    both = pd.concat(filled_tables, ignore_index=True) if filled_tables else new
+    both = both.sort_values("milliseconds", kind="stable")
+    # The rows are sorted by time, so that the last one has the longest.
+    both = both.drop_duplicates([*SAME, "note"], keep="last")
+    has_note = both["note"] != MISSING
+    is_only_row = ~both.duplicated(SAME, keep=False)
+    return both[has_note | is_only_row]
 
 
 def contradictory(readings: pd.DataFrame) -> pd.Series:
@@ -198,10 +206,12 @@ def contradictory(readings: pd.DataFrame) -> pd.Series:
     return scores > 1
 
 
-def _contradictions(twice: pd.DataFrame) -> list[str]:
+def _contradictions(contradicting: pd.DataFrame) -> list[str]:
     """Return a note for every reading with two different scores: ``scores.tsv`` gets neither."""
     lines = []
-    for (patient, roi, reader, session), rows in twice.groupby([*WHO, "session"], sort=False):
+    for (patient, roi, reader, session), rows in contradicting.groupby(
+        [*WHO, "session"], sort=False
+    ):
         scores = " and ".join(f"{score:g}" for score in rows["score"].unique())
         lines.append(
             f"contradictory: reader {reader}, session {session}, {patient} region {roi} has scores "
@@ -214,12 +224,12 @@ def _contradictions(twice: pd.DataFrame) -> list[str]:
 def _commit_readings(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
     """Put scores and label maps into the cohort in one change: after an error it has neither."""
     with stage(root) as scratch:
-        new = {"scores.tsv": scratch / "scores.tsv"}
-        write_atomic(new["scores.tsv"], scores.encode())
+        new_files = {"scores.tsv": scratch / "scores.tsv"}
+        write_atomic(new_files["scores.tsv"], scores.encode())
         for number, (name, labels) in enumerate(maps.items()):
-            new[name] = scratch / f"{number}.nii.gz"
-            write_volume(new[name], labels)
-        commit(root, new)
+            new_files[name] = scratch / f"{number}.nii.gz"
+            write_volume(new_files[name], labels)
+        commit(root, new_files)
 
 
 def read_export(path: Path, key: JsonObject) -> JsonObject:
@@ -291,26 +301,26 @@ def _entries_of_session(
     """
     reader = content.get("reader")
     number = content.get("session")
-    conditions = {}
+    conditions = {}  # by reader and session, how each case is shown
     for session in key["sessions"]:
         conditions[session["reader"], session["session"]] = dict(session["cases"])
     # The type is compared exactly, because in Python True equals 1 and would pass for session 1.
     if type(number) is not int or (reader, number) not in conditions:
         raise CadError(f"reader {reader}, session {number} is not in this study")
     condition_of_case = conditions[reader, number]
-    title, prefix, fields, optional = _FIELDS[table]
-    read = set()
+    title, prefix, fields, optional_fields = _FIELDS[table]
+    entered_regions = set()
     for entry in content.get(table, []):
-        if not isinstance(entry, dict) or set(entry) - optional != fields:
+        if not isinstance(entry, dict) or set(entry) - optional_fields != fields:
             raise CadError(f"{title} has {', '.join(sorted(fields))}", hint=AGAIN)
         code = entry["case"]
         roi = entry["roi"]
         name = f"{code}, region {roi}"
         if code not in condition_of_case or roi not in key["cases"][code]["rois"]:
             raise CadError(f"{prefix}{name} is not in this session", hint=AGAIN)
-        if (code, roi) in read:
+        if (code, roi) in entered_regions:
             raise CadError(f"{prefix}{name} stands twice", hint=AGAIN)
-        read.add((code, roi))
+        entered_regions.add((code, roi))
         yield entry, name, condition_of_case[code]
 
 
@@ -320,7 +330,9 @@ def _require_readings(content: JsonObject, key: JsonObject) -> None:
         if entry["condition"] != condition:
             raise CadError(f"{entry['case']} was planned {condition}", hint=AGAIN)
         for field in ("score", "milliseconds"):
-            if type(entry[field]) not in (int, float) or not 0 <= entry[field] <= _LARGEST:
+            # The type is compared exactly, because True and False also are numbers in Python.
+            is_number = type(entry[field]) in (int, float)
+            if not is_number or not 0 <= entry[field] <= _LARGEST:
                 raise CadError(f"{name}: {field} is no number that a page writes", hint=AGAIN)
         note = entry.get("note", "")
         if not isinstance(note, str) or len(note) > NOTE:
@@ -347,9 +359,10 @@ def _checked_content(path: Path) -> JsonObject:
     lines = read_bytes(path, MAX_JSON).split(b"\n")
     content = parse_json(lines[0])
     proof = parse_json(lines[1])
-    same = proof["crc32"] == f"{zlib.crc32(lines[0]):08x}"
-    whole = isinstance(content, dict) and isinstance(content.get("readings"), list)
-    if not same or not whole or any(line.strip() for line in lines[2:]):
+    is_unchanged = proof["crc32"] == f"{zlib.crc32(lines[0]):08x}"
+    has_readings = isinstance(content, dict) and isinstance(content.get("readings"), list)
+    has_more_lines = any(line.strip() for line in lines[2:])
+    if not is_unchanged or not has_readings or has_more_lines:
         raise CadError(
             "the export was changed after the page wrote it",
             hint=f"{AGAIN}; a correction is made there, or in scores.tsv after collecting",
@@ -358,6 +371,7 @@ def _checked_content(path: Path) -> JsonObject:
 
 
 def _read_key(path: Path) -> JsonObject:
+    """Return the content of a reader study's ``reading.json``."""
     try:
         content = read_json(path)
     except (CadError, OSError) as error:
@@ -412,16 +426,18 @@ def merged(text: str, new: pd.DataFrame, path: Path) -> tuple[str, list[str]]:
         A message for each reading that was not added, because the file has a different score of the
         same reader and region.
     """
+    # The file keeps its ends of lines, those of Windows or of other systems.
     end = "\r\n" if "\r\n" in text else "\n"
     lines = text.rstrip("\r\n").replace("\r\n", "\n").split("\n")
-    head = lines[0].split("\t")
-    column = {name: head.index(name) for name in COLUMNS if name in head}
-    line_of = {}
-    for k, line in enumerate(lines[1:], start=1):
+    columns = lines[0].split("\t")
+    index_of_column = {name: columns.index(name) for name in COLUMNS if name in columns}
+    line_of_reading = {}
+    for index, line in enumerate(lines[1:], start=1):
         cells = line.split("\t")
-        if len(cells) != len(head):
-            raise CadError(f"line {k + 1} has {len(cells)} cells of {len(head)}", file=path)
-        line_of[tuple(as_given(cells[column[c]]) for c in WHO)] = k
+        if len(cells) != len(columns):
+            raise CadError(f"line {index + 1} has {len(cells)} cells of {len(columns)}", file=path)
+        reading_of_line = tuple(as_given(cells[index_of_column[column]]) for column in WHO)
+        line_of_reading[reading_of_line] = index
     conflicts = []
     for row in new.itertuples(index=False):
         reading = (row.participant_id, row.roi_id, row.reader_id)
@@ -432,41 +448,46 @@ def merged(text: str, new: pd.DataFrame, path: Path) -> tuple[str, list[str]]:
             "scale": row.scale,
             "score": f"{row.score:g}",
         }
-        if reading not in line_of:
-            line_of[reading] = len(lines)
-            lines.append("\t".join(values.get(name, MISSING) for name in head))
+        if reading not in line_of_reading:
+            line_of_reading[reading] = len(lines)
+            lines.append("\t".join(values.get(name, MISSING) for name in columns))
             continue
-        cells = lines[line_of[reading]].split("\t")
-        before = cells[column["score"]]
-        scale = cells[column["scale"]]
-        if before in (MISSING, ""):
+        cells = lines[line_of_reading[reading]].split("\t")
+        earlier_score = cells[index_of_column["score"]]
+        earlier_scale = cells[index_of_column["scale"]]
+        if earlier_score in (MISSING, ""):  # the line waited for this score
             for name, value in values.items():
-                cells[column[name]] = value
-            lines[line_of[reading]] = "\t".join(cells)
-        elif scale != row.scale or float(before) != row.score:
+                cells[index_of_column[name]] = value
+            lines[line_of_reading[reading]] = "\t".join(cells)
+        elif earlier_scale != row.scale or float(earlier_score) != row.score:
             conflicts.append(
-                f"contradictory: {path.name} has {scale} {before} by reader {reading[2]} of "
-                f"{reading[0]} region {reading[1]} and keeps it, the export says {row.scale} "
-                f"{row.score:g}"
+                f"contradictory: {path.name} has {earlier_scale} {earlier_score} by reader "
+                f"{reading[2]} of {reading[0]} region {reading[1]} and keeps it, the export says "
+                f"{row.scale} {row.score:g}"
             )
     return end.join([*lines, ""]), conflicts
 
 
 def _tsv(readings: pd.DataFrame) -> str:
+    """Return a table of readings as the text of ``readings.tsv``."""
     shown = readings.assign(score=[f"{score:g}" for score in readings["score"]])
     return str(each_cell(shown, harmless).to_csv(sep="\t", index=False, lineterminator="\n"))
 
 
 def _progress_lines(readings: pd.DataFrame, key: JsonObject) -> list[str]:
-    counts = readings.drop_duplicates([*WHO, "session"]).value_counts(["reader_id", "session"])
+    """Return a line for each session: how many of its regions the reader has scored."""
+    # Two scores of one region count as one region.
+    scored_regions = readings.drop_duplicates([*WHO, "session"])
+    counts = scored_regions.value_counts(["reader_id", "session"])
+    sessions = sorted(key["sessions"], key=lambda session: (session["reader"], session["session"]))
     lines = []
-    for session in sorted(key["sessions"], key=lambda s: (s["reader"], s["session"])):
-        regions = sum(len(key["cases"][code]["rois"]) for code, _ in session["cases"])
-        n = int(counts.get((session["reader"], session["session"]), 0))
-        state = "complete" if n == regions else f"{regions - n} missing"
+    for session in sessions:
+        n_planned = sum(len(key["cases"][code]["rois"]) for code, _ in session["cases"])
+        n_scored = int(counts.get((session["reader"], session["session"]), 0))
+        state = "complete" if n_scored == n_planned else f"{n_planned - n_scored} missing"
         lines.append(
-            f"reader {session['reader']}, session {session['session']}: {n} of {regions} regions, "
-            f"{state}"
+            f"reader {session['reader']}, session {session['session']}: {n_scored} of {n_planned} "
+            f"regions, {state}"
         )
     return lines
 
@@ -477,22 +498,24 @@ def _tool_comparison(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
         return []
     pairs = zip(readings["scale"], readings["score"], strict=True)
     values = [score_probability(scale, score) for scale, score in pairs]
-    wide = readings.assign(value=values).pivot_table(
+    value_table = readings.assign(value=values).pivot_table(
         index=["participant_id", "roi_id"], columns=["condition", "reader_id"], values="value"
     )
-    keys = pd.MultiIndex.from_frame(rois[["participant_id", "roi_id"]])
+    regions = pd.MultiIndex.from_frame(rois[["participant_id", "roi_id"]])
     truth = malignant(rois, LabelSettings().isup_min)
-    names = sorted(set(readings["reader_id"]))
-    wide = wide.reindex(index=keys)
-    columns = pd.MultiIndex.from_product([(ALONE, WITH_TOOL), names])
-    ratings = wide.reindex(columns=columns).to_numpy().T.reshape(2, len(names), len(keys))
+    readers = sorted(set(readings["reader_id"]))
+    value_table = value_table.reindex(index=regions)
+    columns = pd.MultiIndex.from_product([(ALONE, WITH_TOOL), readers])
+    value_table = value_table.reindex(columns=columns)  # NaN where a reading is missing
+    # The columns stand condition by condition: axes of the ratings are condition, reader, region.
+    ratings = value_table.to_numpy().T.reshape(2, len(readers), len(regions))
     try:
         comparison = obuchowski_rockette(truth, ratings, rois["participant_id"].to_numpy(str))
     except CadError as error:
         return [f"with and without the tool: not compared, {error.problem}"]
-    alone, tool = comparison.treatment_aucs
+    auc_alone, auc_with_tool = comparison.treatment_aucs
     return [
-        f"with the tool AUC {tool:.3f}, alone {alone:.3f}: difference {comparison.difference:.3f} "
-        f"[{comparison.lower:.3f}, {comparison.upper:.3f}], p {comparison.p:.3g}, "
-        f"{comparison.n} regions, {len(names)} readers (Obuchowski–Rockette)"
+        f"with the tool AUC {auc_with_tool:.3f}, alone {auc_alone:.3f}: difference "
+        f"{comparison.difference:.3f} [{comparison.lower:.3f}, {comparison.upper:.3f}], p "
+        f"{comparison.p:.3g}, {comparison.n} regions, {len(readers)} readers (Obuchowski–Rockette)"
     ]

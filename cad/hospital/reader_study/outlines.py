@@ -19,6 +19,7 @@ from cad.run.reports.images import turn
 from cad.run.stages.study import read_study_of
 
 AGAIN = "export it again from the reader's page"
+_TOO_LARGE = 2**31  # no image has so many voxels
 
 
 def outline_maps(
@@ -51,26 +52,35 @@ def outline_maps(
         share a voxel. If the reader's earlier map lies on another grid, or already has another
         outline of the region.
     """
-    refs = {ref.study_id: ref for ref in cohort.studies()}
-    groups: dict[tuple[str, str], list[JsonObject]] = {}
+    ref_by_study = {ref.study_id: ref for ref in cohort.studies()}
+    outlines_of_reader: dict[tuple[str, str], list[JsonObject]] = {}
     for path, content in contents:
         for outline in content.get("outlines", []):
             case = key["cases"][outline["case"]]
             reader = str(content["reader"])
-            stated = {**outline, "path": path, "by": reader, "patient": case["participant_id"]}
-            groups.setdefault((str(case["study_id"]), reader), []).append(stated)
+            # Errors name file, reader and patient of an outline.
+            outline_with_names = {
+                **outline,
+                "path": path,
+                "by": reader,
+                "patient": case["participant_id"],
+            }
+            outlines_of_reader.setdefault((str(case["study_id"]), reader), []).append(
+                outline_with_names
+            )
     maps: dict[str, Volume] = {}
     studies: dict[str, Study] = {}
-    for (study_id, reader), outlines in sorted(groups.items()):
-        if study_id not in refs:
+    for (study_id, reader), outlines in sorted(outlines_of_reader.items()):
+        if study_id not in ref_by_study:
             raise CadError(
                 "the study is not in the cohort any more", file=cohort.root, patient=study_id
             )
-        ref = refs[study_id]
+        ref = ref_by_study[study_id]
         study = studies.setdefault(study_id, read_study_of(ref))
         path = reader_outline_path(ref.folder, study_id, reader)
-        place = path.relative_to(cohort.root).as_posix()
-        maps[place] = _with_outlines(_map_so_far(path, study), study, outlines, path)
+        map_name = path.relative_to(cohort.root).as_posix()
+        earlier_map = _map_so_far(path, study)
+        maps[map_name] = _with_outlines(earlier_map, study, outlines, path)
     return maps
 
 
@@ -94,11 +104,13 @@ def is_placed(outline: JsonObject) -> bool:
         numbers = outline[name]
         if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
             return False
-        if not all(type(n) is int and 0 <= n < 2**31 for n in numbers):
+        # The type is compared exactly, because True and False also are whole numbers in Python.
+        if not all(type(number) is int and 0 <= number < _TOO_LARGE for number in numbers):
             return False
     runs = outline["runs"]
     (depth, height, width) = outline["shape"]
     end = -1  # a run must not begin where the last run ends: the two would be one run
+    # An odd number of numbers is refused below.
     for start, length in zip(runs[::2], runs[1::2], strict=False):
         if start <= end or length < 1:
             return False
@@ -141,26 +153,27 @@ def _with_outlines(
     An error is raised for an outline that would replace another outline of the same region.
     """
     array = labels.array.copy()
-    numbers = {roi.roi_id: roi.label for roi in study.rois}
+    label_of_roi = {roi.roi_id: roi.label for roi in study.rois}
     for outline in outlines:
-        if outline["roi"] not in numbers:
+        if outline["roi"] not in label_of_roi:
             raise _outline_error(outline, "the region is not in the cohort any more")
+        label = label_of_roi[outline["roi"]]
         inside = _outlined_voxels(outline, study)
-        _require_correction(outline, study, inside, numbers[outline["roi"]])
-        earlier = array == numbers[outline["roi"]]
+        _require_correction(outline, study, inside, label)
+        earlier = array == label
         if earlier.any() and not np.array_equal(earlier, inside):
             raise _outline_error(
                 outline,
                 f"{path.name} has another outline of the region by this reader",
                 "one of both is right: move the file away, or leave the export out",
             )
-        taken = set(np.unique(array[inside]).tolist()) - {0, numbers[outline["roi"]]}
-        if taken:
-            problem = f"it shares voxels with the reader's outline of label {min(taken)}"
+        other_labels = set(np.unique(array[inside]).tolist()) - {0, label}
+        if other_labels:
+            problem = f"it shares voxels with the reader's outline of label {min(other_labels)}"
             raise _outline_error(outline, problem, AGAIN)
-        array[inside] = numbers[outline["roi"]]
-    small = array.max() <= np.iinfo(np.uint8).max
-    return labels.with_array(array.astype(np.uint8) if small else array)
+        array[inside] = label
+    fits_bytes = array.max() <= np.iinfo(np.uint8).max
+    return labels.with_array(array.astype(np.uint8) if fits_bytes else array)
 
 
 def _outlined_voxels(outline: JsonObject, study: Study) -> np.ndarray:
@@ -175,16 +188,20 @@ def _outlined_voxels(outline: JsonObject, study: Study) -> np.ndarray:
             "it was drawn on another image than the study has now",
             "bring the image back, or have the case read again: cad reading writes its page",
         )
-    last = [a + n for a, n in zip(outline["first"], outline["shape"], strict=True)]
-    if any(end > n for end, n in zip(last, image.shape, strict=True)):
-        problem = f"what the page showed ends at voxel {last}, the image at {list(image.shape)}"
+    # The page showed a box of the image. Its axes are z, y, x, like those of the stored image.
+    ends = []
+    for first, size in zip(outline["first"], outline["shape"], strict=True):
+        ends.append(first + size)
+    if any(end > size for end, size in zip(ends, image.shape, strict=True)):
+        problem = f"what the page showed ends at voxel {ends}, the image at {list(image.shape)}"
         raise _outline_error(outline, problem, AGAIN)
     page = np.zeros(outline["shape"], bool)
-    flat = page.reshape(-1)
+    flat = page.reshape(-1)  # a view: what is set in it is set in the page
     for start, length in zip(outline["runs"][::2], outline["runs"][1::2], strict=True):
         flat[start : start + length] = True
     whole = np.zeros(image.shape, bool)
-    box = tuple(slice(a, b) for a, b in zip(outline["first"], last, strict=True))
+    box = tuple(slice(first, end) for first, end in zip(outline["first"], ends, strict=True))
+    # The page showed the box turned upright; it is turned back.
     whole[box] = page[turn(image.direction)]
     return whole
 
@@ -193,13 +210,15 @@ def _require_correction(outline: JsonObject, study: Study, inside: np.ndarray, l
     """Raise an error for an outline that is too small to be measured, or that shares no voxel with
     the region that it corrects.
     """
-    image = study.anatomical.with_array(inside)
+    outlined = study.anatomical.with_array(inside)
     # The outline is tried as a region on its own grid, as the measurement will do.
-    too_little = fill(image, image).too_little
+    too_little = fill(outlined, outlined).too_little
     if too_little:
         raise _outline_error(outline, f"it cannot be measured: {too_little}", AGAIN)
     if study.roi_map is None:  # read_study refuses a study that has regions but no label map
         return
-    region = resample_mask(study.roi_map.with_array(study.roi_map.array == label), image).array
-    if region.any() and not (region & inside).any():
+    region_voxels = resample_mask(
+        study.roi_map.with_array(study.roi_map.array == label), outlined
+    ).array
+    if region_voxels.any() and not (region_voxels & inside).any():
         raise _outline_error(outline, "it lies beside the region that it corrects", AGAIN)

@@ -102,6 +102,8 @@ ALONE = "alone"
 WITH_TOOL = "with_tool"
 WASH_OUT_DAYS = 28
 NOTE = 500  # largest number of characters of a reader's note on a case
+_LARGEST_BYTE = 255  # a byte of a case's label map holds no larger number
+_HASH_DIGITS = 16
 LARGEST_LABEL = 254  # largest region number in a mask; a page could not tell larger ones apart
 
 
@@ -169,7 +171,8 @@ def write_reading(
     cohort = read_cohort(root)
     readers = settings.readers or tuple(cohort.readers["reader_id"])
     _check_request(readers, settings, set(cohort.readers["reader_id"]))
-    refs = _cases_in_order([ref for ref in cohort.studies() if len(ref.rois)], order)
+    with_regions = [ref for ref in cohort.studies() if len(ref.rois)]
+    refs = _cases_in_order(with_regions, order)
     codes = _draw_codes(refs, settings.seed)
     cases: dict[str, JsonObject] = {}
     for ref in refs:
@@ -178,9 +181,11 @@ def write_reading(
             "study_id": ref.study_id,
             "rois": ref.rois["roi_id"].tolist(),
         }
-    shown = {} if tool is None else _tool_by_case(tool, cases)
-    in_order = [codes[ref.study_id] for ref in refs]
-    sessions = _sessions(readers, in_order, settings, bool(shown), ordered=order is not None)
+    shown_probabilities = {} if tool is None else _tool_by_case(tool, cases)
+    codes_in_order = [codes[ref.study_id] for ref in refs]
+    sessions = _sessions(
+        readers, codes_in_order, settings, bool(shown_probabilities), ordered=order is not None
+    )
     key: JsonObject = {
         "format": FORMAT,
         **_asked(settings),
@@ -188,19 +193,23 @@ def write_reading(
         "cases": dict(sorted(cases.items())),
         "sessions": sessions,
     }
-    key["study"] = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    # Equal settings and cases give equal studies, whose exports fit together.
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    key["study"] = digest[:_HASH_DIGITS]
     with claimed(out, READING):
         _refuse_another(out / KEY, key["study"])
-        lost = _write_cases(out, refs, codes, outlines=settings.outlines)
-        if len(lost) == len(refs):
-            raise CadError("no case could be written", file=root, hint="; ".join(lost.values()))
-        readable = set(cases) - set(lost)
+        reason_by_lost_case = _write_cases(out, refs, codes, outlines=settings.outlines)
+        if len(reason_by_lost_case) == len(refs):
+            raise CadError(
+                "no case could be written", file=root, hint="; ".join(reason_by_lost_case.values())
+            )
+        readable = set(cases) - set(reason_by_lost_case)
         for session in sessions:
             name = f"{session['reader']}-session-{session['session']}.html"
-            write_reader_page(out / name, _plan(key, session, readable, shown))
+            write_reader_page(out / name, _plan(key, session, readable, shown_probabilities))
         write_json(out / KEY, key)
-    n = f"{len(readable)} cases, {len(readers)} readers, {len(sessions)} pages in {out}"
-    return [n, *(f"left out: {text}" for text in lost.values())]
+    count_line = f"{len(readable)} cases, {len(readers)} readers, {len(sessions)} pages in {out}"
+    return [count_line, *(f"left out: {text}" for text in reason_by_lost_case.values())]
 
 
 def _asked(settings: ReadingSettings) -> JsonObject:
@@ -217,21 +226,28 @@ def _asked(settings: ReadingSettings) -> JsonObject:
 
 def _draw_codes(refs: Sequence[StudyRef], seed: int) -> dict[str, str]:
     """Return every study's code, drawn at random to hide its place in the cohort."""
+    # The second number makes these draws other than those of the readers, who count from 1.
     shuffled = np.random.default_rng([seed, 0]).permutation(len(refs))
-    return {refs[index].study_id: f"case-{k:03d}" for k, index in enumerate(shuffled, start=1)}
+    codes = {}
+    for number, index in enumerate(shuffled, start=1):
+        codes[refs[index].study_id] = f"case-{number:03d}"
+    return codes
 
 
-def _check_request(readers: Sequence[str], settings: ReadingSettings, in_table: set[str]) -> None:
+def _check_request(
+    readers: Sequence[str], settings: ReadingSettings, readers_of_cohort: set[str]
+) -> None:
+    """Refuse an unknown scale, and readers who are unknown, named twice or cannot name a file."""
     if settings.scale not in SCALES:
         raise CadError(f"scale {settings.scale!r} is none of {' '.join(SCALES)}")
     if not readers or len(set(readers)) < len(readers):
         raise CadError(f"readers must be named once each, found {', '.join(readers) or 'none'}")
     for reader in readers:
-        if reader not in in_table:
+        if reader not in readers_of_cohort:
             raise CadError(
                 f"reader {reader} is not in readers.tsv", hint="add a line reader_id, expert"
             )
-        if not all(c.isalnum() or c in "_-" for c in reader):
+        if not all(character.isalnum() or character in "_-" for character in reader):
             raise CadError(f"reader id {reader!r} names a file: letters, digits, - and _ only")
 
 
@@ -245,18 +261,20 @@ def _cases_in_order(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
         chosen = refs
     else:
         with reading(order, "no table of suggestions"):
-            named = read_frame(order, dtype=str)[["participant_id", "roi_id"]]
-        rank: dict[tuple[str, str], int] = {}
-        for k, pair in enumerate(named.itertuples(index=False)):
-            rank.setdefault((str(pair[0]), str(pair[1])), k)
-        best: dict[str, int] = {}
+            suggestions = read_frame(order, dtype=str)[["participant_id", "roi_id"]]
+        # The row of each suggested region; a region that stands twice counts by its first row.
+        rank_of_region: dict[tuple[str, str], int] = {}
+        for rank, (patient, roi) in enumerate(suggestions.itertuples(index=False)):
+            rank_of_region.setdefault((str(patient), str(roi)), rank)
+        # A case is as valuable as its most valuable region.
+        best_rank: dict[str, int] = {}
         for ref in refs:
             regions = [(ref.participant_id, str(roi)) for roi in ref.rois["roi_id"]]
-            ranks = [rank[region] for region in regions if region in rank]
+            ranks = [rank_of_region[region] for region in regions if region in rank_of_region]
             if ranks:
-                best[ref.study_id] = min(ranks)
-        suggested = [ref for ref in refs if ref.study_id in best]
-        chosen = sorted(suggested, key=lambda ref: best[ref.study_id])
+                best_rank[ref.study_id] = min(ranks)
+        suggested = [ref for ref in refs if ref.study_id in best_rank]
+        chosen = sorted(suggested, key=lambda ref: best_rank[ref.study_id])
     if not chosen:
         raise CadError("no study with regions to read", hint="draw regions, or see cad check")
     return chosen
@@ -267,22 +285,27 @@ def _tool_by_case(run: Path, cases: Mapping[str, JsonObject]) -> dict[str, dict[
 
     An error is raised for a case with a region that has no probability in the run.
     """
-    probability_of = {}
+    probability_of_region = {}
     for region in read_results(run).regions:
         if region.probability is not None:
-            probability_of[region.study, region.roi] = region.probability
-    shown: dict[str, dict[str, float]] = {}
+            probability_of_region[region.study, region.roi] = region.probability
+    probabilities_by_case: dict[str, dict[str, float]] = {}
     for code, case in cases.items():
-        of_case = {roi: probability_of.get((case["study_id"], roi)) for roi in case["rois"]}
-        if None in of_case.values():
+        probability_by_roi = {}
+        for roi in case["rois"]:
+            probability = probability_of_region.get((case["study_id"], roi))
+            if probability is not None:
+                probability_by_roi[roi] = round(probability, 2)  # a page shows whole per cent
+        # Readers with and without the tool can only be compared on cases that the tool has scored.
+        if set(probability_by_roi) != set(case["rois"]):
             raise CadError(
                 "the tool has no probability of every region of this study",
                 file=run,
                 patient=case["participant_id"],
                 hint="give a run of this cohort that scored it, or leave the study out",
             )
-        shown[code] = {roi: round(p, 2) for roi, p in of_case.items() if p is not None}
-    return shown
+        probabilities_by_case[code] = probability_by_roi
+    return probabilities_by_case
 
 
 def _sessions(
@@ -299,15 +322,18 @@ def _sessions(
     tool's probability in the first session; the other half shows it in the second.
     """
     sessions = []
-    for k, reader in enumerate(readers, start=1):
-        draw = np.random.default_rng([settings.seed, k])
+    for number, reader in enumerate(readers, start=1):
+        # Each reader has draws of his own, which do not depend on the number of other readers.
+        random = np.random.default_rng([settings.seed, number])
         with_tool_first = set()
         if with_tool:
-            with_tool_first.update(draw.permutation(codes)[: len(codes) // 2].tolist())
+            with_tool_first.update(random.permutation(codes)[: len(codes) // 2].tolist())
         for session in (1, 2) if with_tool else (1,):
-            order = codes if ordered else draw.permutation(codes).tolist()
+            # A given order is kept; otherwise every session has another random order.
+            order = codes if ordered else random.permutation(codes).tolist()
             cases = []
             for code in order:
+                # In session 1 the drawn half shows the tool, in session 2 the other half.
                 shows_tool = with_tool and (code in with_tool_first) == (session == 1)
                 cases.append([code, WITH_TOOL if shows_tool else ALONE])
             sessions.append({"reader": reader, "session": session, "cases": cases})
@@ -349,24 +375,28 @@ def _write_cases(
 
     With ``outlines`` readers can correct the outlines of regions.
     """
-    lost = {}
+    reasons = {}
     for ref in refs:
         code = codes[ref.study_id]
         try:
             study = read_study_of(ref)
         except CadError as error:
-            lost[code] = f"{ref.study_id}: {error.problem}"
+            reasons[code] = f"{ref.study_id}: {error.problem}"
             continue
         if outlines and max(roi.label for roi in study.rois) > LARGEST_LABEL:
-            lost[code] = f"{ref.study_id}: a label above {LARGEST_LABEL} cannot be drawn"
+            reasons[code] = f"{ref.study_id}: a label above {LARGEST_LABEL} cannot be drawn"
             continue
-        shown = snapshot(study, _images_only(study))
-        meta = parse_json(str(shown.pop("meta")))
-        # The label map of a case holds bytes: labels above 255 are stored as 255.
-        regions = [{"id": roi.roi_id, "label": min(roi.label, 255)} for roi in study.rois]
+        arrays = snapshot(study, _images_only(study))
+        meta = parse_json(str(arrays.pop("meta")))
+        # The label map of a case holds bytes: a larger label is stored as the largest byte.
+        regions = []
+        for roi in study.rois:
+            regions.append({"id": roi.roi_id, "label": min(roi.label, _LARGEST_BYTE)})
         drawing_grid = drawn_on(study) if outlines else None
-        write_case(out / "cases" / f"{code}.js", code, oriented(shown, meta), regions, drawing_grid)
-    return lost
+        write_case(
+            out / "cases" / f"{code}.js", code, oriented(arrays, meta), regions, drawing_grid
+        )
+    return reasons
 
 
 def drawn_on(study: Study) -> JsonObject:
@@ -385,10 +415,15 @@ def drawn_on(study: Study) -> JsonObject:
         ``image``, a hash of the whole image's voxels and geometry; ``first`` and ``shape``, first
         voxel and size of the part, in the order z, y, x of the stored image.
     """
-    whole = study.anatomical
-    shown = display_grid(study)
-    first = np.round(whole.patient_to_index(np.array(shown.origin))).astype(int)[::-1]
-    return {"image": image_hash(whole), "first": first.tolist(), "shape": list(shown.shape)}
+    image = study.anatomical
+    shown_grid = display_grid(study)
+    first_xyz = np.round(image.patient_to_index(np.array(shown_grid.origin))).astype(int)
+    first_zyx = first_xyz[::-1]
+    return {
+        "image": image_hash(image),
+        "first": first_zyx.tolist(),
+        "shape": list(shown_grid.shape),
+    }
 
 
 def image_hash(image: Volume) -> str:
@@ -406,37 +441,41 @@ def image_hash(image: Volume) -> str:
     """
     place = np.round(image.affine, 3) + 0.0  # adding 0 turns -0.0 into 0.0, which has other bytes
     voxels = np.ascontiguousarray(image.array)
-    return hashlib.sha256(place.tobytes() + voxels.tobytes()).hexdigest()[:16]
+    return hashlib.sha256(place.tobytes() + voxels.tobytes()).hexdigest()[:_HASH_DIGITS]
 
 
 def _images_only(study: Study) -> StudyFeatures:
     """Return the images that a reader sees, and how strongly each voxel enhances at its peak."""
-    nothing = StudyFeatures(pd.DataFrame({"roi_id": pd.Series(dtype=str)}))
+    images = StudyFeatures(pd.DataFrame({"roi_id": pd.Series(dtype=str)}))
     if study.dce is None or study.roi_map is None:
-        return nothing
+        return images
     frames = study.dce.frames
-    inside = resample_mask(
-        study.roi_map.with_array(study.roi_map.array > 0), study.dce.grid
-    ).array.astype(bool)
-    if not inside.any():
-        return nothing
+    # The bolus is looked for in all regions together.
+    regions = study.roi_map.with_array(study.roi_map.array > 0)
+    is_lesion = resample_mask(regions, study.dce.grid).array.astype(bool)
+    if not is_lesion.any():
+        return images
     try:
-        bolus = find_bolus(study.dce.times, frames[:, inside].mean(axis=1))
+        bolus = find_bolus(study.dce.times, frames[:, is_lesion].mean(axis=1))
     except CadError:  # no arrival of the contrast agent is found, so that no voxel enhances
-        return nothing
-    before = frames[: bolus.n_baseline].mean(axis=0, dtype=np.float32)
-    gain = frames.max(axis=0) / np.where(before > 0, before, np.inf) - (before > 0)
-    nothing.maps[ENHANCEMENT] = study.dce.grid.with_array(gain.astype(np.float32))
-    return nothing
+        return images
+    baseline = frames[: bolus.n_baseline].mean(axis=0, dtype=np.float32)
+    # Peak / baseline - 1. A voxel without signal before the bolus has no such ratio and gets 0:
+    # its peak is divided by infinity, and nothing is subtracted.
+    has_signal = baseline > 0
+    enhancement = frames.max(axis=0) / np.where(has_signal, baseline, np.inf) - has_signal
+    images.maps[ENHANCEMENT] = study.dce.grid.with_array(enhancement.astype(np.float32))
+    return images
 
 
 def _refuse_another(path: Path, study: str) -> None:
+    """Refuse a folder that holds another reader study, or one whose key is damaged."""
     if not path.exists():
         return
     try:
-        same = read_json(path).get("study") == study
+        is_same = read_json(path).get("study") == study
     except CadError:
-        same = False
-    if not same:
+        is_same = False
+    if not is_same:
         problem = "the folder holds another reader study, whose exports need its key"
         raise CadError(problem, file=path, hint="name another folder")

@@ -56,12 +56,12 @@ class ReadingFolder:
         """
         studies = {path.parent for path in _files(folder, KEY)}
         studies |= {path.parents[1] for path in _files(folder, "cases/*.js")}
-        alone = set()
+        folders_of_exports = set()
         for path in _files(folder, "*"):
             in_study = not studies.isdisjoint(path.parents)
             if not in_study and _exports_in_file(path):
-                alone.add(path.parent)
-        return sorted(studies | alone)
+                folders_of_exports.add(path.parent)
+        return sorted(studies | folders_of_exports)
 
     def held(self) -> AbstractContextManager[None]:
         """Return a context manager that keeps other processes from writing to the folder."""
@@ -100,25 +100,30 @@ class ReadingFolder:
                     codes.add(code)
         with stage(self.folder) as scratch:
             write_json(scratch / KEY, _without_cases(key, codes))
-            new = {KEY: scratch / KEY}
+            new_files = {KEY: scratch / KEY}
 
-            def build(path: Path) -> Path:
-                place = path.relative_to(self.folder).as_posix()
-                return new.setdefault(place, scratch / str(len(new)))
+            def scratch_path(path: Path) -> Path:
+                """Return where the new content of a file is built; the commit then moves it."""
+                name = path.relative_to(self.folder).as_posix()
+                return new_files.setdefault(name, scratch / str(len(new_files)))
 
             for path in sorted(self.folder.glob("*.html")):
                 plan = _plan_of_page(path)
                 if plan is not None:
-                    write_reader_page(build(path), _without_cases(plan, codes))
+                    write_reader_page(scratch_path(path), _without_cases(plan, codes))
             for path in _files(self.folder, "*"):
                 is_export = path.suffix == ".jsonl"
                 if is_export or any(entry.plain for entry in _exports_in_file(path)):
-                    write_atomic(build(path), _export(path, key["study"], codes))
+                    write_atomic(scratch_path(path), _export(path, key["study"], codes))
             for path in _files(self.folder, "*.tsv"):
                 text, _ = rows_without(path, names.participant)
-                write_atomic(build(path), text.encode())
-            pages = [f"cases/{code}.js" for code in sorted(codes)]
-            commit(self.folder, new, [page for page in pages if (self.folder / page).exists()])
+                write_atomic(scratch_path(path), text.encode())
+            # The images of a case that could not be written are not there.
+            case_files = []
+            for code in sorted(codes):
+                if (self.folder / f"cases/{code}.js").exists():
+                    case_files.append(f"cases/{code}.js")
+            commit(self.folder, new_files, case_files)
         return len(codes)
 
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
@@ -136,23 +141,28 @@ class ReadingFolder:
         same
             Not used here; other folders need it to recognise the patient.
         """
-        blind = []
+        doubtful_files = []
         if (self.folder / KEY).is_file():
             key = read_json(self.folder / KEY)
-            ours = ("", None, key["study"])
+            # A file of unknown study, and one that is no export, may name cases of this study.
+            possible_studies = ("", None, key["study"])
             codes = set(key["cases"])
-            why = f"it names cases that {KEY} has no more: delete it"
+            reason = f"it names cases that {KEY} has no more: delete it"
             for path in _files(self.folder, "*"):
-                if any(entry.study in ours and entry.codes - codes for entry in _named_cases(path)):
-                    blind.append(path.relative_to(self.folder).as_posix())
+                unknown_codes = set[str]()
+                for entry in _named_cases(path):
+                    if entry.study in possible_studies:
+                        unknown_codes |= entry.codes - codes
+                if unknown_codes:
+                    doubtful_files.append(path.relative_to(self.folder).as_posix())
         else:
-            why = f"whose they are, {KEY} says, which is not here"
+            reason = f"whose they are, {KEY} says, which is not here"
             if (self.folder / "cases").is_dir():
-                blind.append("cases/")
+                doubtful_files.append("cases/")
             for path in _files(self.folder, "*"):
                 if _exports_in_file(path):
-                    blind.append(path.relative_to(self.folder).as_posix())
-        return traces(self.folder, names) + [f"{name} ({why})" for name in blind]
+                    doubtful_files.append(path.relative_to(self.folder).as_posix())
+        return traces(self.folder, names) + [f"{name} ({reason})" for name in doubtful_files]
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
@@ -175,29 +185,30 @@ def _plan_of_page(page: Path) -> JsonObject | None:
 def _without_cases(content: JsonObject, codes: set[str]) -> JsonObject:
     """Return the content of a key, a plan or an export without the cases that ``codes`` name."""
 
-    def code(entry: object) -> object:
+    def code_of_entry(entry: object) -> object:
         if isinstance(entry, list):
-            return entry[0]
+            return entry[0]  # a session lists pairs of code and condition
         if isinstance(entry, dict):
-            return entry.get("code") or entry.get("case")
+            return entry.get("code") or entry.get("case")  # of a plan, or of an export
         return entry
 
-    made = dict(content)
+    reduced = dict(content)
     for name in ("cases", "readings", "outlines"):
-        section = made.get(name)
+        section = reduced.get(name)
         if isinstance(section, dict):
-            made[name] = {key: value for key, value in section.items() if key not in codes}
+            reduced[name] = {key: value for key, value in section.items() if key not in codes}
         elif isinstance(section, list):
-            made[name] = [entry for entry in section if code(entry) not in codes]
-    if "sessions" in made:
-        made["sessions"] = [_without_cases(session, codes) for session in made["sessions"]]
-    return made
+            reduced[name] = [entry for entry in section if code_of_entry(entry) not in codes]
+    if "sessions" in reduced:
+        reduced["sessions"] = [_without_cases(session, codes) for session in reduced["sessions"]]
+    return reduced
 
 
 class _CodesOfFile(NamedTuple):
     """Hold which study a file belongs to, and the codes of the cases that it names.
 
     The study is an empty text if it is unknown, and None if the file is no export or case.
+    ``plain`` is False for a file that was packed inside another one.
     """
 
     study: str | None
@@ -226,10 +237,14 @@ def _named_cases(path: Path) -> list[_CodesOfFile]:
     try:
         with reading(path, "not readable"):
             content = read_bytes(path, MAX_ARRAYS)
+            # A file that is not packed has one member: itself, with the same content.
             for name, inner in members(path.name, content):
-                plain = inner is content
                 entries.append(
-                    _CodesOfFile(_study_of_export(name, inner), _codes(name, inner), plain)
+                    _CodesOfFile(
+                        study=_study_of_export(name, inner),
+                        codes=_codes(name, inner),
+                        plain=inner is content,
+                    )
                 )
     except (CadError, OSError):
         return []
@@ -237,6 +252,7 @@ def _named_cases(path: Path) -> list[_CodesOfFile]:
 
 
 def _codes(name: str, content: bytes) -> set[str]:
+    """Return the codes of cases in a file's name and content."""
     text = name.encode(errors="replace") + b" " + content
     return {code.decode() for code in _CODE.findall(text)}
 
@@ -262,11 +278,12 @@ def _export(path: Path, study: str, codes: set[str]) -> bytes:
     """
     content = read_bytes(path, MAX_JSON)
     with reading(path, "no whole export", hint="collect it, or move it away"):
-        before = parse_json(content.split(b"\n")[0])
-        after = _without_cases(before, codes)
-        if after == before or before["study"] != study:
+        export_before = parse_json(content.split(b"\n")[0])
+        export_after = _without_cases(export_before, codes)
+        if export_after == export_before or export_before["study"] != study:
             return content
         if any(content.split(b"\n")[2:]):
             raise CadError("more than one export", hint="collect each alone, or move it away")
-        line = json.dumps(after, separators=(",", ":"), ensure_ascii=False).encode()
+        # The page writes an export in this form: one line without blanks, and its checksum.
+        line = json.dumps(export_after, separators=(",", ":"), ensure_ascii=False).encode()
         return line + b'\n{"crc32":"%08x"}\n' % zlib.crc32(line)

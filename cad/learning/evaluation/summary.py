@@ -264,6 +264,7 @@ class Summary:
     def as_dict(self) -> dict[str, Any]:
         """Return the measures by name, as values that JSON can hold."""
         content = _fields(self)
+        # The values of the regions become columns of the table of results, and are not stored here.
         del content["rows"]
         if self.null is not None:
             content["null"] = self.null.as_dict()
@@ -273,7 +274,9 @@ class Summary:
                 content[name] = {**_fields(measure), "sentence": measure.sentence()}
         if self.operating_point is not None:
             content["operating_point"] = self.operating_point.as_dict()
-        content["at_training"] = {k: v.as_dict() for k, v in self.at_training.items()}
+        content["at_training"] = {
+            name: choice.as_dict() for name, choice in self.at_training.items()
+        }
         return dict(json_safe(content))
 
     @classmethod
@@ -282,12 +285,15 @@ class Summary:
 
         Its ``rows`` are None.
         """
+        # The schemes of a null are dicts that stand beside its other entries in the file.
         null = content.get("null")
         schemes = {}
         for name, value in (null or {}).items():
             if isinstance(value, dict):
                 schemes[name] = value
-        return typed(cls, {**content, "null": null and {**null, "schemes": schemes}})
+        if null:
+            null = {**null, "schemes": schemes}
+        return typed(cls, {**content, "null": null})
 
 
 @dataclass(frozen=True)
@@ -318,6 +324,7 @@ class MeasuredDecisions:
     @classmethod
     def from_dict(cls, content: JsonObject) -> MeasuredDecisions:
         """Return the measures of decisions in the content of a ``metrics.json``."""
+        # A file of a run without decisions, or of an older version, lacks these entries.
         sizes = content.get("n") or {}
         patient_level = content.get("patient_level") or {}
         fields = {
@@ -347,6 +354,7 @@ def metrics_content(summary: Summary, decisions: MeasuredDecisions) -> JsonObjec
     content = summary.as_dict()
     content["decisions"] = json_safe(decisions.regions)
     content["n"]["waiting"] = decisions.waiting
+    # Without measures of men there is no place for those of their decisions.
     if content["patient_level"] is not None:
         content["patient_level"]["decisions"] = json_safe(decisions.men)
     return content
@@ -433,6 +441,7 @@ def summarise(
     # ``images`` is how probable cancer is by the images alone. It is compared with readers. A score
     # that uses the readers' scores would be compared with itself.
     images = _Score.of(frame, "probability_images")
+    # Thresholds that are given come first, then those of an aim, and at last those of the costs.
     if thresholds is None and operating_point is not None:
         thresholds = operating_point.thresholds
     if thresholds is None:
@@ -440,8 +449,9 @@ def summarise(
     lower, upper = thresholds
     n_folds = len(folds.folds) if folds else None
     resampling = {"bootstraps": bootstraps, "seed": seed}
-    options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
-    majority, ties = metrics.consensus_truth(columns.consensus)
+    # Rates are measured at the two thresholds of the decision, and at .5.
+    common_options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
+    majority_of_readers, ties = metrics.consensus_truth(columns.consensus)
     truth = columns.truth
     patients = columns.patients
     # The truth is the class of each region. The target is the number that the probability of a
@@ -454,31 +464,33 @@ def summarise(
         patients=patients,
         centred=probability.centred,
         n_folds=n_folds,
-        **options,
+        **common_options,
     )
-    of_images = None
+    # Without a column of their own, images have the same probability, and no further comparison.
+    images_with_histology = None
     if "probability_images" in frame:
-        of_images = compare_with_truth(
+        images_with_histology = compare_with_truth(
             truth=truth,
             target=truth,
             score=images.value,
             patients=patients,
             centred=images.centred,
             n_folds=n_folds,
-            **options,
+            **common_options,
         )
-    readers = compare_with_truth(
-        truth=majority,
+    consensus = compare_with_truth(
+        truth=majority_of_readers,
         target=columns.consensus,
         score=belief.value,
         patients=patients,
         ties=ties,
         centred=belief.centred,
         n_folds=n_folds,
-        **options,
+        **common_options,
     )
+    # A row per region and a column per reader; None without any score.
     wide = score_table(frame, reader_scores)
-    tool, with_tool = _tool_measures(columns, belief, images, wide, given, resampling)
+    tool_measures, with_tool = _tool_measures(columns, belief, images, wide, given, resampling)
     conformal, (p_benign, p_malignant) = _conformal(columns, belief.ranking, given)
     # In a prediction the models give p-values and the readers' probabilities with the tool. In a
     # validation no model gives them, so the values that were computed from the other patients are
@@ -493,15 +505,15 @@ def summarise(
     return Summary(
         n=_sizes(columns, probability.value),
         label_kinds=_counts_of_kinds(frame),
-        warnings=_warnings(columns, probability.value, histology, readers),
-        thresholds=Thresholds(lower, upper),
+        warnings=_warnings(columns, probability.value, histology, consensus),
+        thresholds=Thresholds(lower=lower, upper=upper),
         histology=histology,
-        images=of_images,
-        consensus=readers,
+        images=images_with_histology,
+        consensus=consensus,
         **reader_results(
             truth=truth, score=images.ranking, patients=patients, wide=wide, n_folds=n_folds
         ),
-        **tool,
+        **tool_measures,
         operating_point=operating_point,
         reject=reject_summary(truth, columns.consensus, probability.value, patients, decision),
         conformal=conformal,
@@ -533,9 +545,9 @@ class _RegionColumns:
         region.
         """
         return cls(
-            frame["truth"].to_numpy(dtype=float),
-            frame["p"].to_numpy(dtype=float),
-            frame["participant_id"].astype(str).to_numpy(),
+            truth=frame["truth"].to_numpy(dtype=float),
+            consensus=frame["p"].to_numpy(dtype=float),
+            patients=frame["participant_id"].astype(str).to_numpy(),
         )
 
 
@@ -562,12 +574,14 @@ class _Score:
         # value is used, and measures of a probability are left out.
         if np.isnan(value).all() and "decision_value" in frame:
             value = frame["decision_value"].to_numpy(dtype=float)
-        centred = _CENTRED
+        # The columns are ``centred``, ``centred_belief`` and ``centred_images``. Only a validation
+        # has them.
+        centred_column = _CENTRED
         if column != "probability":
-            centred = f"{_CENTRED}_{column.removeprefix('probability_')}"
-        if centred not in frame:
-            return cls(value, None)
-        return cls(value, frame[centred].to_numpy(dtype=float))
+            centred_column = f"{_CENTRED}_{column.removeprefix('probability_')}"
+        if centred_column not in frame:
+            return cls(value, centred=None)
+        return cls(value, centred=frame[centred_column].to_numpy(dtype=float))
 
     @property
     def ranking(self) -> np.ndarray:
@@ -607,34 +621,43 @@ def _tool_measures(
     for example if the learner gives no probability. The second result has, for each reader id, the
     probability of every region that combines the reader's score with the classifier.
     """
-    measures: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
-    measures["assisted_note"] = "no readers" if wide is None else ""
+    measures: dict[str, Any] = {"assisted": None, "ceiling": None, "assisted_note": ""}
+    if wide is None:
+        measures["assisted_note"] = "no readers"
     if not is_probability(images.value[np.isfinite(images.value)]):
         return {**measures, "assisted_note": "the learner gives no probability"}, {}
+    # Without readers there is nothing more to measure.
     if wide is None:
         return measures, {}
     scores = wide.to_numpy(dtype=float).T
-    names = list(wide.columns)
+    reader_ids = list(wide.columns)
     measures["ceiling"] = readers_ceiling(
         regions.truth,
         scores,
         belief.value,
         regions.patients,
-        names,
+        reader_ids,
         ranking=belief.on_one_scale,
         **resampling,
     )
-    made = None if given is None else given.with_tool[names].to_numpy(float).T
+    # In a prediction the trained models have already combined scores and probabilities.
+    given_with_tool = None if given is None else given.with_tool[reader_ids].to_numpy(float).T
     try:
-        measures["assisted"], rows = assist(
-            regions.truth, scores, images.on_one_scale, regions.patients, names, given=made
+        measures["assisted"], with_tool = assist(
+            regions.truth,
+            scores,
+            images.on_one_scale,
+            regions.patients,
+            reader_ids,
+            given=given_with_tool,
         )
     except CadError as error:
         return {**measures, "assisted_note": str(error)}, {}
-    return measures, rows
+    return measures, with_tool
 
 
 def _sizes(columns: _RegionColumns, score: np.ndarray) -> Sizes:
+    """Count regions and patients; a region without a score is not predicted."""
     predicted = np.isfinite(score)
     return Sizes(
         rois=len(predicted),
@@ -657,17 +680,26 @@ def _conformal(
     """
     truths = columns.truth[np.isfinite(columns.truth) & np.isfinite(ranking)]
     if not ((truths == 1).any() and (truths == 0).any()):
-        return None, (np.full(len(ranking), np.nan), np.full(len(ranking), np.nan))
+        unknown = np.full(len(ranking), np.nan)
+        return None, (unknown, unknown.copy())
     if given is None:
         # In a validation the conformal p-values of a region are calibrated on the other patients.
         # In a prediction they come from the models.
         p_values = leave_patient_out_p_values(columns.truth, ranking, columns.patients)
     else:
         p_values = given.p_benign, given.p_malignant
-    return conformal_summary(columns.truth, ranking, columns.patients, *p_values), p_values
+    p_benign, p_malignant = p_values
+    measures = conformal_summary(
+        columns.truth, ranking, columns.patients, p_benign=p_benign, p_malignant=p_malignant
+    )
+    return measures, p_values
 
 
 def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
+    """Return the outcome of a fold, with the names of its features in place of their numbers.
+
+    If no ``names`` are given, the numbers are kept, as texts.
+    """
     features = None
     if fold.features is not None:
         features = [names[i] if names else str(i) for i in fold.features]
@@ -686,9 +718,11 @@ def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
 
 
 def _counts_of_kinds(frame: pd.DataFrame) -> dict[str, int]:
+    """Return the number of regions with each kind of label; empty if the kinds are not known."""
     if "label_kind" not in frame:
         return {}
-    return {str(k): int(v) for k, v in frame["label_kind"].value_counts().sort_index().items()}
+    counts = frame["label_kind"].value_counts().sort_index()
+    return {str(kind): int(count) for kind, count in counts.items()}
 
 
 def _warnings(
@@ -697,17 +731,19 @@ def _warnings(
     histology: Comparison | None,
     consensus: Comparison | None,
 ) -> list[str]:
+    """Return sentences on what limits the numbers: missing values, and warnings of comparisons."""
     warnings = []
-    n = len(columns.truth)
-    missing = int(np.isnan(columns.truth).sum())
-    unscored = int((~np.isfinite(score)).sum())
-    if 0 < missing < n:
+    regions = len(columns.truth)
+    without_histology = int(np.isnan(columns.truth).sum())
+    without_prediction = int((~np.isfinite(score)).sum())
+    # Without any histology there is no comparison with it to qualify.
+    if 0 < without_histology < regions:
         warnings.append(
-            f"histology is known for {n - missing} of {n} ROIs; "
+            f"histology is known for {regions - without_histology} of {regions} ROIs; "
             "the comparison with histology is made on those"
         )
-    if unscored:
-        warnings.append(f"{unscored} of {n} ROIs have no prediction")
+    if without_prediction:
+        warnings.append(f"{without_prediction} of {regions} ROIs have no prediction")
     for title, comparison in (("histology", histology), ("readers", consensus)):
         if comparison is not None:
             warnings += [f"against {title}: {text}" for text in comparison.warnings]

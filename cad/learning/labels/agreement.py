@@ -134,9 +134,11 @@ class AgreementReaders:
         self.copies_ = _first_of_copies(grades)
         person_of_reader = np.unique(self.copies_, return_inverse=True)[1]
         # Readers whose scores are copies count as one person. They share that person's weight.
-        weight = _weights_of_readers(_scores_of_persons(grades, self.copies_))
-        times = np.bincount(person_of_reader)
-        self.weights_ = np.asarray(weight[person_of_reader] / times[person_of_reader])
+        weight_of_person = _weights_of_readers(_scores_of_persons(grades, self.copies_))
+        readers_of_person = np.bincount(person_of_reader)
+        self.weights_ = np.asarray(
+            weight_of_person[person_of_reader] / readers_of_person[person_of_reader]
+        )
         return self
 
     def predict(self, grades: Array) -> Belief:
@@ -148,30 +150,33 @@ class AgreementReaders:
         deviation is ``single``, the uncertainty of one score.
         """
         refuse_outside(grades)
-        scored = np.isfinite(grades)
-        weight = scored * self.weights_
-        weight = np.where(weight.any(axis=1, keepdims=True), weight, scored)
+        has_score = np.isfinite(grades)
+        weight = has_score * self.weights_
+        # If only readers without weight scored a region, they count equally there.
+        weight = np.where(weight.any(axis=1, keepdims=True), weight, has_score)
         if np.ptp(self.weights_) == 0:
             # With equal weights the result must equal the plain mean in every bit, so it is
             # computed as a plain mean.
             return MeanReaders(self.single).predict(grades)
-        total = weight.sum(axis=1)
-        nobody = total == 0
-        share = weight / np.where(nobody, 1.0, total)[:, None]
+        sum_of_weights = weight.sum(axis=1)
+        is_unread = sum_of_weights == 0
+        # In a region that nobody scored the divisor would be 0; its result becomes NaN below.
+        share = weight / np.where(is_unread, 1.0, sum_of_weights)[:, None]
         # Errors of floating-point arithmetic could carry a label out of [0, 1] or break a tie at
         # 1/2. So the mean is rounded. Where all readers state the same probability, the rounded
         # mean is exactly this probability.
-        p = np.round(np.where(scored, grades * share, 0.0).sum(axis=1), _DIGITS)
-        square = np.where(scored, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
+        p = np.round(np.where(has_score, grades * share, 0.0).sum(axis=1), _DIGITS)
+        squares = np.where(has_score, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
         # A reader's share is his weight divided by the sum of weights. In expectation the weighted
         # variance of the scores is too small by the factor 1 - sum of squared shares, so it is
         # divided by this factor. With n equal weights the factor is 1 - 1/n, as in a sample
         # variance (ddof 1).
         freedom = 1 - (share**2).sum(axis=1)
-        alone = freedom < 1e-9
-        spread = np.round(np.sqrt(square / np.where(alone, 1.0, freedom)), _DIGITS)
-        eta = np.where(alone, self.single, spread)
-        return Belief(np.where(nobody, np.nan, p), np.where(nobody, np.nan, eta))
+        # Where one reader alone counts, the factor is 0 up to rounding errors.
+        one_reader_counts = freedom < 1e-9
+        spread = np.round(np.sqrt(squares / np.where(one_reader_counts, 1.0, freedom)), _DIGITS)
+        eta = np.where(one_reader_counts, self.single, spread)
+        return Belief(p=np.where(is_unread, np.nan, p), eta=np.where(is_unread, np.nan, eta))
 
 
 def reader_agreement(
@@ -205,42 +210,45 @@ def reader_agreement(
     [False, False, True]
     """
     rule = AgreementReaders().fit(grades, np.full(len(grades), np.nan))
-    group = np.unique(np.asarray(patients).astype(str), return_inverse=True)[1]
+    patient_of_region = np.unique(np.asarray(patients).astype(str), return_inverse=True)[1]
     persons, person_of_reader = np.unique(rule.copies_, return_inverse=True)
-    # Readers with the same scores count as one person. ``each`` has a column per person.
-    each = _scores_of_persons(grades, rule.copies_)
-    weight = np.bincount(person_of_reader, rule.weights_).astype(float)
+    # Readers with the same scores count as one person. ``scores_of_persons`` has a column
+    # per person.
+    scores_of_persons = _scores_of_persons(grades, rule.copies_)
+    weight_of_person = np.bincount(person_of_reader, rule.weights_).astype(float)
     # z is Fisher's: tanh(z) is the correlation of a person with the mean of the others.
-    z, variance, n = _agreements(each, weight, group)
+    z, variance, regions_of_person = _agreements(
+        scores_of_persons, weight_of_person, patient_of_region
+    )
     rows = []
-    for j, reader in enumerate(readers):
-        person = int(person_of_reader[j])
-        of_others = np.delete(z, person)
-        of_others = of_others[np.isfinite(of_others)]
-        median_of_others = float(np.tanh(np.median(of_others))) if len(of_others) else np.nan
-        deviation = np.sqrt(variance[person])
-        lower, upper = np.tanh(z[person] + _Z95 * deviation * np.array([-1.0, 1.0]))
-        nothing_shown = z[person] - _Z99 * deviation <= 0
+    for number, reader in enumerate(readers):
+        person = int(person_of_reader[number])
+        z_of_others = np.delete(z, person)
+        z_of_others = z_of_others[np.isfinite(z_of_others)]
+        median_of_others = float(np.tanh(np.median(z_of_others))) if len(z_of_others) else np.nan
+        deviation_of_z = np.sqrt(variance[person])
+        lower, upper = np.tanh(z[person] + _Z95 * deviation_of_z * np.array([-1.0, 1.0]))
         # A reader is odd if his 99 % interval reaches down to 0 and his 95 % interval lies far
         # below the others' median. Of only two persons who disagree, nobody knows which one is odd.
-        odd = len(persons) >= FEWEST_READERS and bool(
-            nothing_shown and upper < _SHARE_OF_OTHERS * median_of_others
-        )
-        same = []
-        for k in np.flatnonzero(person_of_reader == person):
-            if k != j:
-                same.append(readers[k])
+        may_be_zero = z[person] - _Z99 * deviation_of_z <= 0
+        far_below = upper < _SHARE_OF_OTHERS * median_of_others
+        is_odd = len(persons) >= FEWEST_READERS and bool(may_be_zero and far_below)
+        # The other names of the same person.
+        copies = []
+        for other_number in np.flatnonzero(person_of_reader == person):
+            if other_number != number:
+                copies.append(readers[other_number])
         rows.append(
             ReaderAgreement(
                 reader=reader,
-                n=int(n[person]),
+                n=int(regions_of_person[person]),
                 correlation=float(np.tanh(z[person])),
                 lower=float(lower),
                 upper=float(upper),
                 others=median_of_others,
-                weight=float(rule.weights_[j]),
-                copy_of=tuple(same),
-                odd=odd,
+                weight=float(rule.weights_[number]),
+                copy_of=tuple(copies),
+                odd=is_odd,
             )
         )
     return rows
@@ -262,7 +270,8 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
         one if all readers agree nearly everywhere. The list is empty if none of this is so.
     """
     sentences = []
-    named: set[str] = set()
+    names_told: set[str] = set()
+    # Correlations are clipped to _HIGHEST; a rounding error may lie below it.
     if len(agreements) > 1 and all(row.correlation >= _HIGHEST - 1e-9 for row in agreements):
         sentences.append(
             f"the readers agree nearly everywhere (correlations of {_HIGHEST:g} or more): none can "
@@ -270,16 +279,17 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
         )
     for row in agreements:
         if row.odd:
-            turned = "; is the scale turned round?" if row.upper < 0 else ""
+            question = "; is the scale turned round?" if row.upper < 0 else ""
             sentences.append(
                 f"{row.reader} adds nothing to the other readers that these regions can show: "
                 f"correlation with their mean {row.correlation:.2f} "
                 f"[{row.lower:.2f}, {row.upper:.2f}] in {row.n} regions, where the others' is "
-                f"{row.others:.2f}{turned}"
+                f"{row.others:.2f}{question}"
             )
-        if row.copy_of and row.reader not in named:
+        # Each group of copies is told once, at its first reader.
+        if row.copy_of and row.reader not in names_told:
             names = (row.reader, *row.copy_of)
-            named.update(names)
+            names_told.update(names)
             sentences.append(
                 f"{', '.join(names)} gave the same scores, by more than chance: one reader under "
                 f"{len(names)} names is no agreement, and counts once"
@@ -293,15 +303,16 @@ def _scores_of_persons(grades: Array, copies: NDArray[np.intp]) -> Array:
     ``copies`` has for each reader the number of the first reader with the same scores. A person's
     score is the score of any of his readers.
     """
+    # Without a reader there is no column to put together.
     if grades.shape[1] == 0:
         return grades
     columns = []
     for first in np.unique(copies):
-        names = grades[:, copies == first]
+        scores_of_readers = grades[:, copies == first]
         # Readers who are copies of each other have equal scores wherever both scored a region, so
         # the first finite score is taken.
-        where = np.isfinite(names).argmax(axis=1)
-        columns.append(names[np.arange(len(names)), where])
+        first_scored = np.isfinite(scores_of_readers).argmax(axis=1)
+        columns.append(scores_of_readers[np.arange(len(scores_of_readers)), first_scored])
     return np.column_stack(columns)
 
 
@@ -313,47 +324,60 @@ def _first_of_copies(grades: Array) -> NDArray[np.intp]:
     in the other pairs of readers.
     """
     n_readers = grades.shape[1]
-    first = np.arange(n_readers)
+    first_of_reader = np.arange(n_readers)
     pairs = []
-    for b in range(n_readers):
-        for a in range(b):
-            pairs.append((a, b))
+    for later_reader in range(n_readers):
+        for reader in range(later_reader):
+            pairs.append((reader, later_reader))
+    # With one pair there are no other pairs to say how often chance makes scores equal.
     if len(pairs) < 2:
-        return first
+        return first_of_reader
     common = np.zeros(len(pairs), dtype=int)
     equal = np.zeros(len(pairs), dtype=int)
-    for k, (a, b) in enumerate(pairs):
-        both = np.isfinite(grades[:, a]) & np.isfinite(grades[:, b])
-        common[k] = both.sum()
-        equal[k] = (grades[both, a] == grades[both, b]).sum()
+    for pair_number, (reader, later_reader) in enumerate(pairs):
+        both_scored = np.isfinite(grades[:, reader]) & np.isfinite(grades[:, later_reader])
+        common[pair_number] = both_scored.sum()
+        equal[pair_number] = (
+            grades[both_scored, reader] == grades[both_scored, later_reader]
+        ).sum()
+    # One equal and one unequal score are added, so that no share is 0 or 1.
     share = (equal + 1) / (common + 2)
-    for pair in np.flatnonzero((common == equal) & (common > 0)):
-        a, b = pairs[pair]
-        of_others = np.delete(share, pair)[np.delete(common, pair) > 0]
-        if len(of_others) and np.median(of_others) ** common[pair] < _COINCIDENCE:
-            first[b] = min(first[b], first[a])
-    return first
+    for equal_pair in np.flatnonzero((common == equal) & (common > 0)):
+        reader, later_reader = pairs[equal_pair]
+        shares_of_others = np.delete(share, equal_pair)[np.delete(common, equal_pair) > 0]
+        # Without another pair nothing tells how often chance makes scores equal.
+        if len(shares_of_others):
+            by_chance = np.median(shares_of_others) ** common[equal_pair]
+            if by_chance < _COINCIDENCE:
+                earliest = min(first_of_reader[later_reader], first_of_reader[reader])
+                first_of_reader[later_reader] = earliest
+    return first_of_reader
 
 
 def _weights_of_readers(grades: Array) -> Array:
     """Return the weight of every reader; no two readers may be copies of each other."""
     n_readers = grades.shape[1]
-    equal = np.full(n_readers, 1 / n_readers)
+    equal_weights = np.full(n_readers, 1 / n_readers)
     # A single reader has nobody to agree with, and two readers agree equally with each other. So
     # fewer than three readers get equal weights.
     if n_readers < FEWEST_READERS:
-        return equal
-    weight = equal
+        return equal_weights
+    # In each round the mean of the others is computed with the weights of the round before.
+    weights = equal_weights
     for _ in range(_ROUNDS):
-        z, variance, _ = _agreements(grades, weight, np.arange(len(grades)))
-        measured = np.isfinite(z)
-        if measured.sum() < FEWEST_READERS:
-            return equal
-        square = np.maximum(0.0, np.tanh(_shrunk_z(z, variance, measured))) ** 2
-        if square.sum() == 0:
-            return equal
-        weight = square / square.sum()
-    return np.asarray(weight)
+        z, variance, _ = _agreements(grades, weights, np.arange(len(grades)))
+        has_z = np.isfinite(z)
+        # The variance between readers cannot be estimated from fewer of them.
+        if has_z.sum() < FEWEST_READERS:
+            return equal_weights
+        correlations = np.tanh(_shrunk_z(z, variance, has_z))
+        # A reader who contradicts the others gets no weight.
+        squared_correlations = np.maximum(0.0, correlations) ** 2
+        if squared_correlations.sum() == 0:
+            # Nobody agrees with the others.
+            return equal_weights
+        weights = squared_correlations / squared_correlations.sum()
+    return np.asarray(weights)
 
 
 def _agreements(
@@ -366,43 +390,45 @@ def _agreements(
     its variance infinite. ``weight`` has the weight of each reader, and ``group`` the patient of
     each region.
     """
-    scored = np.isfinite(grades)
-    total = np.where(scored, grades * weight, 0.0)
-    weight_of_score = scored * weight
+    has_score = np.isfinite(grades)
+    weighted_scores = np.where(has_score, grades * weight, 0.0)
+    weight_of_score = has_score * weight
     # Each reader is compared with the weighted mean of the other readers. If nobody who scored has
     # a weight above 0, all readers count equally.
     if not weight_of_score.any():
-        weight_of_score = scored.astype(float)
-        total = np.where(scored, grades, 0.0)
+        weight_of_score = has_score.astype(float)
+        weighted_scores = np.where(has_score, grades, 0.0)
     z = np.full(grades.shape[1], np.nan)
     variance = np.full(grades.shape[1], np.inf)
-    n: NDArray[np.intp] = np.zeros(grades.shape[1], dtype=np.intp)
+    regions: NDArray[np.intp] = np.zeros(grades.shape[1], dtype=np.intp)
     # A reader who always gives the same score has correlation 0. How certain this 0 is depends on
     # how much the other readers' mean varies over his regions. It is compared with the variance of
     # the mean over all regions.
-    variance_of_mean = _variance_of_mean(total.sum(axis=1), weight_of_score.sum(axis=1))
+    variance_of_mean = _variance_of_mean(weighted_scores.sum(axis=1), weight_of_score.sum(axis=1))
     for reader in range(grades.shape[1]):
         sum_of_others = np.delete(weight_of_score, reader, axis=1).sum(axis=1)
-        used = scored[:, reader] & (sum_of_others > 0)
-        n[reader] = np.count_nonzero(used)
-        if n[reader] < _FEWEST:
+        is_used = has_score[:, reader] & (sum_of_others > 0)
+        regions[reader] = np.count_nonzero(is_used)
+        if regions[reader] < _FEWEST:
             continue
-        mean = np.delete(total, reader, axis=1).sum(axis=1)[used] / sum_of_others[used]
+        scores_of_others = np.delete(weighted_scores, reader, axis=1).sum(axis=1)
+        mean_of_others = scores_of_others[is_used] / sum_of_others[is_used]
         z[reader], variance[reader] = _fisher(
-            grades[used, reader], mean, group[used], variance_of_mean
+            grades[is_used, reader], mean_of_others, group[is_used], variance_of_mean
         )
-    return z, variance, n
+    return z, variance, regions
 
 
-def _variance_of_mean(total: Array, heard: Array) -> float:
+def _variance_of_mean(total: Array, weight_of_readers: Array) -> float:
     """Return the variance, over the regions that somebody scored, of the readers' weighted mean.
 
-    ``total`` is the sum of the readers' weighted scores of each region, and ``heard`` the sum of
-    the weights of the readers who scored it.
+    ``total`` is the sum of the readers' weighted scores of each region, and ``weight_of_readers``
+    the sum of the weights of the readers who scored it.
     """
-    if not (heard > 0).any():
+    has_readers = weight_of_readers > 0
+    if not has_readers.any():
         return 0.0
-    return float(np.var(total[heard > 0] / heard[heard > 0]))
+    return float(np.var(total[has_readers] / weight_of_readers[has_readers]))
 
 
 def _fisher(
@@ -413,30 +439,40 @@ def _fisher(
     The variance takes the regions of one patient as dependent. ``variance_of_mean`` is
     the variance of the readers' mean over all regions.
     """
-    n = len(scores)
+    regions = len(scores)
+    # There is no correlation with a constant.
     if np.ptp(mean) == 0:
         return np.nan, np.inf
-    least_variance = 1 / (n - 3)
+    # The variance of Fisher's z for as many independent normal pairs.
+    least_variance = 1 / (regions - 3)
     if np.ptp(scores) == 0:
         # A reader who gives the same score everywhere has correlation 0. How certain this 0 is
         # depends on how much the other readers' mean varies over his regions.
-        share = 1.0
+        share_of_variance = 1.0
         if variance_of_mean > 0:
-            share = min(1.0, float(np.var(mean)) / variance_of_mean)
-        return 0.0, least_variance / max(share, 1e-6)
-    u = (scores - scores.mean()) / scores.std()
-    v = (mean - mean.mean()) / mean.std()
-    r = float(np.clip((u * v).mean(), -_HIGHEST, _HIGHEST))
-    # ``influence`` is the influence of each region on the correlation. It is summed by patient.
-    influence = u * v - r * (u**2 + v**2) / 2
-    sums = np.bincount(group, influence)
-    variance = float(sums @ sums) / n**2 / (1 - r**2) ** 2
+            share_of_variance = min(1.0, float(np.var(mean)) / variance_of_mean)
+        # If their mean hardly varies, the variance of z is large, but finite.
+        return 0.0, least_variance / max(share_of_variance, 1e-6)
+    standard_scores = (scores - scores.mean()) / scores.std()
+    standard_mean = (mean - mean.mean()) / mean.std()
+    correlation = float(np.clip((standard_scores * standard_mean).mean(), -_HIGHEST, _HIGHEST))
+    # The influence of each region on the correlation is summed by patient. The variance of a
+    # correlation is divided by (1 - r^2)^2 to give that of z, since z changes by dr / (1 - r^2).
+    influence = (
+        standard_scores * standard_mean - correlation * (standard_scores**2 + standard_mean**2) / 2
+    )
+    influence_of_patients = np.bincount(group, influence)
+    variance = (
+        float(influence_of_patients @ influence_of_patients)
+        / regions**2
+        / (1 - correlation**2) ** 2
+    )
     # With few regions the influences underestimate the variance, so the variance of a normal sample
     # of the same size is its lower bound.
-    return float(np.arctanh(r)), max(variance, least_variance)
+    return float(np.arctanh(correlation)), max(variance, least_variance)
 
 
-def _shrunk_z(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
+def _shrunk_z(z: Array, variance: Array, has_z: NDArray[np.bool_]) -> Array:
     """Return every reader's z, drawn towards the mean z of all readers as far as chance explains
     the difference.
 
@@ -444,16 +480,18 @@ def _shrunk_z(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
     The mean and the variance between readers are those of a random-effects meta-analysis
     (DerSimonian and Laird 1986). A reader without a measured z gets the mean.
     """
-    precision = 1 / variance[measured]
-    common_mean = float(precision @ z[measured] / precision.sum())
+    precision = 1 / variance[has_z]
+    common_mean = float(precision @ z[has_z] / precision.sum())
     # If the readers did not differ, the weighted squares would on average add up to the number of
-    # readers minus 1. What goes beyond this number is the variance between readers times ``scale``.
-    excess = float(precision @ (z[measured] - common_mean) ** 2) - (measured.sum() - 1)
-    scale = precision.sum() - (precision @ precision) / precision.sum()
-    between = max(0.0, excess / scale)
-    weight = 1 / (variance[measured] + between)
-    mean = float(weight @ z[measured] / weight.sum())
-    reliability = between / (between + variance[measured])
+    # readers minus 1. What goes beyond this number is the variance between readers, times
+    # ``scale_of_excess``.
+    excess_of_squares = float(precision @ (z[has_z] - common_mean) ** 2) - (has_z.sum() - 1)
+    scale_of_excess = precision.sum() - (precision @ precision) / precision.sum()
+    variance_between = max(0.0, excess_of_squares / scale_of_excess)
+    # With this variance added, the mean is computed again, and each reader's z is drawn to it.
+    weights = 1 / (variance[has_z] + variance_between)
+    mean = float(weights @ z[has_z] / weights.sum())
+    reliability = variance_between / (variance_between + variance[has_z])
     shrunk = np.full(len(z), mean)
-    shrunk[measured] = mean + reliability * (z[measured] - mean)
+    shrunk[has_z] = mean + reliability * (z[has_z] - mean)
     return shrunk

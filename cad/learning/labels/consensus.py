@@ -62,16 +62,19 @@ def reader_labels(
     (:mod:`cad.learning.labels.rules`).
     """
     probabilities = reader_probabilities(scores, rois, settings)
-    probabilities = probabilities[
-        probabilities["reader_id"].isin(chosen_readers(readers, settings.readers))
-    ]
-    grouped = probabilities.groupby(_KEY, sort=False)["probability"]
-    summary = grouped.agg(n_readers="size", p="mean", spread="std").reset_index()
+    counting_readers = chosen_readers(readers, settings.readers)
+    probabilities = probabilities[probabilities["reader_id"].isin(counting_readers)]
+    of_regions = probabilities.groupby(_KEY, sort=False)["probability"]
+    summary = of_regions.agg(n_readers="size", p="mean", spread="std").reset_index()
     labels = rois[_KEY].merge(summary, on=_KEY, how="left", validate="one_to_one")
+    # A region that nobody scored is not in the summary.
     labels["n_readers"] = labels["n_readers"].fillna(0).astype(int)
+    # With fewer readers all have equal weights, and mean and deviation stay as they are.
     if settings.consensus == "agreement" and probabilities["reader_id"].nunique() >= FEWEST_READERS:
         grades, _ = grade_matrix(probabilities, rois)
-        belief = AgreementReaders(ETA0).fit(grades, np.full(len(rois), np.nan)).predict(grades)
+        # This rule uses no histology.
+        no_truth = np.full(len(rois), np.nan)
+        belief = AgreementReaders(single=ETA0).fit(grades, no_truth).predict(grades)
         labels["p"] = belief.p
         labels["spread"] = belief.eta
     labels["eta"] = _uncertainty(labels, settings)
@@ -111,26 +114,26 @@ def reader_probabilities(
     """
     given_scores = scores[scores["score"].notna()].reset_index(drop=True)
     _refuse_inconsistent(given_scores, rois)
-    table = settings.pirads_probability
+    pirads_probability = settings.pirads_probability
+    # Each score of a scale is converted once, however often it was given.
     distinct = given_scores[["scale", "score"]].drop_duplicates()
-    value: dict[tuple[str, float], float] = {}
+    probability_of_score: dict[tuple[str, float], float] = {}
     for scale, score in distinct.itertuples(index=False):
         try:
-            value[scale, score] = score_probability(scale, score, table)
+            probability_of_score[scale, score] = score_probability(scale, score, pirads_probability)
         except CadError as error:
-            row = given_scores[
-                (given_scores["scale"] == scale) & (given_scores["score"] == score)
-            ].iloc[0]
+            # The message names the first reading with this score.
+            has_score = (given_scores["scale"] == scale) & (given_scores["score"] == score)
+            first_reading = given_scores[has_score].iloc[0]
             raise CadError(
-                f"reader {row['reader_id']}: {error.problem}",
+                f"reader {first_reading['reader_id']}: {error.problem}",
                 hint=error.hint,
-                patient=row["participant_id"],
-                roi=row["roi_id"],
+                patient=first_reading["participant_id"],
+                roi=first_reading["roi_id"],
             ) from error
-    pairs = zip(given_scores["scale"], given_scores["score"], strict=True)
-    return given_scores[[*_KEY, "reader_id"]].assign(
-        probability=np.array([value[pair] for pair in pairs], dtype=float)
-    )
+    scales_and_scores = zip(given_scores["scale"], given_scores["score"], strict=True)
+    probability = np.array([probability_of_score[pair] for pair in scales_and_scores], dtype=float)
+    return given_scores[[*_KEY, "reader_id"]].assign(probability=probability)
 
 
 def grade_matrix(probabilities: pd.DataFrame, rois: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
@@ -225,7 +228,8 @@ def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list
     if choice == "all":
         return ids
     if choice == "expert":
-        experts = [str(r) for r in readers.loc[readers["expert"].astype(bool), "reader_id"]]
+        is_expert = readers["expert"].astype(bool)
+        experts = [str(reader) for reader in readers.loc[is_expert, "reader_id"]]
         if not experts:
             raise CadError(
                 "labels.readers is 'expert' but readers.tsv declares none",
@@ -307,24 +311,36 @@ def _known_range(histology: object, isup: str) -> tuple[int, int]:
 
 
 def _uncertainty(labels: pd.DataFrame, settings: LabelSettings) -> np.ndarray:
-    n = labels["n_readers"].to_numpy()
+    """Return the uncertainty of each region's label; NaN for a region that nobody scored.
+
+    It is the number in the settings, or, if they say "adaptive", the readers' standard deviation.
+    """
+    n_readers = labels["n_readers"].to_numpy()
     if settings.eta != "adaptive":
-        return np.where(n > 0, float(settings.eta), np.nan)
-    return np.where(n == 1, ETA0, np.where(n > 0, labels["spread"].to_numpy(dtype=float), np.nan))
+        return np.where(n_readers > 0, float(settings.eta), np.nan)
+    spread = labels["spread"].to_numpy(dtype=float)
+    # One reader has no standard deviation.
+    return np.where(n_readers == 1, ETA0, np.where(n_readers > 0, spread, np.nan))
 
 
 def _refuse_inconsistent(scores: pd.DataFrame, rois: pd.DataFrame) -> None:
-    for table, key, text in (
+    """Raise an error for a ROI or a reading listed twice, and for a score of an unknown ROI."""
+    for table, key, problem in (
         (rois, _KEY, "the ROI is listed twice"),
         (scores, [*_KEY, "reader_id"], "the same reader scored this ROI twice"),
     ):
         repeated = table.duplicated(key).to_numpy()
+        # The message names the first repeated row.
         if repeated.any():
             row = table.iloc[int(np.argmax(repeated))]
             reader = f" (reader {row['reader_id']})" if "reader_id" in key else ""
-            raise CadError(text + reader, patient=row["participant_id"], roi=row["roi_id"])
-    stray = ~pd.MultiIndex.from_frame(scores[_KEY]).isin(pd.MultiIndex.from_frame(rois[_KEY]))
-    if stray.any():
-        row = scores.iloc[int(np.argmax(stray))]
-        problem = f"reader {row['reader_id']} scored a ROI that does not exist"
-        raise CadError(problem, patient=row["participant_id"], roi=row["roi_id"])
+            raise CadError(problem + reader, patient=row["participant_id"], roi=row["roi_id"])
+    existing_rois = pd.MultiIndex.from_frame(rois[_KEY])
+    of_unknown_roi = ~pd.MultiIndex.from_frame(scores[_KEY]).isin(existing_rois)
+    if of_unknown_roi.any():
+        row = scores.iloc[int(np.argmax(of_unknown_roi))]
+        raise CadError(
+            f"reader {row['reader_id']} scored a ROI that does not exist",
+            patient=row["participant_id"],
+            roi=row["roi_id"],
+        )

@@ -23,6 +23,7 @@ from cad.learning.logistic import fit_logistic
 
 Array = NDArray[np.float64]
 
+# 1 / variance of the prior of a, of b, and of each w_r (see the module's docstring).
 _PRIOR_PRECISION = {"offset": 1.0, "mean": 4.0, "reader": 1.0}
 
 
@@ -100,12 +101,19 @@ class MeanReaders:
 
         ``grades`` has shape (n, n_readers); a region without a grade gets NaN.
         """
-        read = np.isfinite(grades)
-        n = read.sum(axis=1)
+        has_score = np.isfinite(grades)
+        readers_of_region = has_score.sum(axis=1)
         mean = mean_of_known(grades)
-        square = np.where(read, (grades - mean[:, None]) ** 2, 0.0).sum(axis=1)
-        spread = np.sqrt(np.divide(square, n - 1, out=np.zeros(len(n)), where=n > 1))
-        return Belief(mean, np.where(n == 0, np.nan, np.where(n == 1, self.single, spread)))
+        squares = np.where(has_score, (grades - mean[:, None]) ** 2, 0.0).sum(axis=1)
+        # One reader has no variance; his 0 here is replaced below.
+        variance = np.divide(
+            squares,
+            readers_of_region - 1,
+            out=np.zeros(len(readers_of_region)),
+            where=readers_of_region > 1,
+        )
+        eta = np.where(readers_of_region == 1, self.single, np.sqrt(variance))
+        return Belief(p=mean, eta=np.where(readers_of_region == 0, np.nan, eta))
 
 
 class PooledReaders:
@@ -145,9 +153,10 @@ class PooledReaders:
             For grades outside [0, 1].
         """
         refuse_outside(grades)
-        used = np.isfinite(truth) & np.isfinite(grades).any(axis=1)
-        y = truth[used]
+        is_used = np.isfinite(truth) & np.isfinite(grades).any(axis=1)
+        y = truth[is_used]
         self.identified_ = bool((y == 1).any() and (y == 0).any())
+        # Without both classes the weights would be those of the priors, and mean nothing.
         if not self.identified_:
             subject = "no region has" if not len(y) else "only one class has"
             self.note = (
@@ -156,7 +165,7 @@ class PooledReaders:
             )
             return self
         self.note = ""
-        self.coefficients_, self.covariance_ = _posterior(_design(grades[used]), y)
+        self.coefficients_, self.covariance_ = _posterior(_design(grades[is_used]), y)
         return self
 
     def predict(self, grades: Array) -> Belief:
@@ -172,17 +181,17 @@ class PooledReaders:
         refuse_outside(grades)
         if not self.identified_:
             return MeanReaders().predict(grades)
-        read = np.asarray(np.isfinite(grades).any(axis=1))
+        is_read = np.asarray(np.isfinite(grades).any(axis=1))
         # A region that nobody read gets 1/2 for now; its result becomes NaN below.
-        design = _design(np.where(read[:, None], grades, 0.5))
-        z = design @ self.coefficients_
+        design = _design(np.where(is_read[:, None], grades, 0.5))
+        log_odds = design @ self.coefficients_
         variance = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
         # With little histology the weights of the readers are uncertain, which draws the
         # probability p towards 1/2.
-        p = expit(z / np.sqrt(1 + np.pi * variance / 8))
-        return Belief(
-            np.where(read, p, np.nan), np.where(read, p * (1 - p) * np.sqrt(variance), np.nan)
-        )
+        p = expit(log_odds / np.sqrt(1 + np.pi * variance / 8))
+        # A small change of the log-odds changes p by p (1 - p) times as much.
+        deviation = p * (1 - p) * np.sqrt(variance)
+        return Belief(p=np.where(is_read, p, np.nan), eta=np.where(is_read, deviation, np.nan))
 
     def weights(self, grades: Array) -> tuple[Array, Array]:
         """Return each reader's weight, a difference of log-odds, and the weight's standard
@@ -203,18 +212,21 @@ class PooledReaders:
         n_readers = grades.shape[1]
         # A missing score is replaced by the mean of the region's other scores, as the fitted model
         # does, too.
-        rows = np.where(np.isfinite(grades), grades, mean_of_known(grades)[:, None])
-        rows = rows[np.isfinite(rows).all(axis=1)]
-        slopes = []
+        complete_grades = np.where(np.isfinite(grades), grades, mean_of_known(grades)[:, None])
+        # A region without any score stays NaN, and is left out.
+        complete_grades = complete_grades[np.isfinite(complete_grades).all(axis=1)]
+        # The log-odds are linear in the columns of the design. So the mean change of the columns,
+        # times the coefficients, is the mean change of the log-odds.
+        mean_changes = []
         for reader in range(n_readers):
-            low = rows.copy()
-            high = rows.copy()
+            low = complete_grades.copy()
+            high = complete_grades.copy()
             low[:, reader] = 0.0
             high[:, reader] = 1.0
-            slopes.append((_design(high) - _design(low)).mean(axis=0))
-        table = np.array(slopes)
-        deviation = np.sqrt(np.einsum("ij,jk,ik->i", table, self.covariance_, table))
-        return table @ self.coefficients_, deviation
+            mean_changes.append((_design(high) - _design(low)).mean(axis=0))
+        changes = np.array(mean_changes)
+        deviation = np.sqrt(np.einsum("ij,jk,ik->i", changes, self.covariance_, changes))
+        return changes @ self.coefficients_, deviation
 
 
 def _design(grades: Array) -> Array:
@@ -224,29 +236,34 @@ def _design(grades: Array) -> Array:
     the mean of a region's scores. z is the log-odds of this mean after one more reading, of 1/2,
     was added.
     """
-    read = np.isfinite(grades)
-    n = read.sum(axis=1)
-    total = np.where(read, grades, 0.0).sum(axis=1)
-    mean = total / n
+    has_score = np.isfinite(grades)
+    readers_of_region = has_score.sum(axis=1)
+    sum_of_scores = np.where(has_score, grades, 0.0).sum(axis=1)
+    mean = sum_of_scores / readers_of_region
     # One more reading, of 1/2, is added, so that log-odds stay finite where all readers state 0 or
     # all state 1.
-    drawn = (total + 0.5) / (n + 1)
-    deviation = np.where(read, grades - mean[:, None], 0.0)
-    return np.column_stack([np.ones(len(n)), np.log(drawn) - np.log1p(-drawn), deviation])
+    mean_with_half = (sum_of_scores + 0.5) / (readers_of_region + 1)
+    # A missing score counts as the mean, so its deviation is 0.
+    deviation = np.where(has_score, grades - mean[:, None], 0.0)
+    log_odds = np.log(mean_with_half) - np.log1p(-mean_with_half)
+    return np.column_stack([np.ones(len(readers_of_region)), log_odds, deviation])
 
 
 def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
     """Return the posterior mode and covariance of the model's coefficients a, b, w_1, .., w_R."""
-    k = design.shape[1]
-    centre = np.zeros(k)
+    n_coefficients = design.shape[1]
+    prior_mean = np.zeros(n_coefficients)
     # With the prior mean of the coefficients, the model's log-odds are those of the readers' mean.
     # The weight b of these log-odds is 1, and all other coefficients are 0.
-    centre[1] = 1.0
-    precision = np.full(k, _PRIOR_PRECISION["reader"])
-    precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]
-    mode: Array = fit_logistic(design, y, mean=centre, precision=precision)
+    prior_mean[1] = 1.0
+    prior_precision = np.full(n_coefficients, _PRIOR_PRECISION["reader"])
+    prior_precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]
+    mode: Array = fit_logistic(design, y, mean=prior_mean, precision=prior_precision)
+    # By Laplace's approximation the covariance is the inverse of the Hessian of minus the
+    # log-posterior at its mode.
     q = expit(design @ mode)
-    return mode, np.linalg.inv((design * (q * (1 - q))[:, None]).T @ design + np.diag(precision))
+    hessian = (design * (q * (1 - q))[:, None]).T @ design + np.diag(prior_precision)
+    return mode, np.linalg.inv(hessian)
 
 
 def mean_of_known(table: Array) -> Array:

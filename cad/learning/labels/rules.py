@@ -59,7 +59,9 @@ def fold_labels(
     """
     rule = consensus_rule(name).fit(grades[train], truth[train])
     belief = rule.predict(grades)
-    return np.where(np.isfinite(certain), certain, belief.p), belief.eta, rule.note
+    # Where histology is certain, it is the label.
+    y = np.where(np.isfinite(certain), certain, belief.p)
+    return y, belief.eta, rule.note
 
 
 def consensus_rule(name: str) -> Consensus:

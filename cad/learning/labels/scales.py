@@ -63,14 +63,16 @@ def pirads_table(choice: str | Mapping[int, float]) -> Mapping[int, float]:
     CadError
         For an unknown name, and for a mapping in which a higher category has a lower probability.
     """
+    # A text is the name of a published table; a mapping has the probabilities themselves.
     if isinstance(choice, str):
         if choice not in PIRADS_TABLES:
             raise CadError(
                 f"labels.pirads_probability names {choice!r}: known is {', '.join(PIRADS_TABLES)}"
             )
-        counts = PIRADS_TABLES[choice][1]
+        _, counts = PIRADS_TABLES[choice]
         return {category: cancers / lesions for category, (cancers, lesions) in counts.items()}
-    if (np.diff([choice[k] for k in sorted(choice)]) < 0).any():
+    ascending = [choice[category] for category in sorted(choice)]
+    if (np.diff(ascending) < 0).any():
         raise CadError(
             f"labels.pirads_probability {dict(choice)} falls from one category to the next",
             hint="a higher PI-RADS category is never less suspicious",
@@ -129,22 +131,25 @@ def check_percent(scores: ArrayLike, word: str = "scale") -> None:
     >>> check_percent([0, 1])
     """
     values = np.asarray(scores, float)
+    # A score above 5 can only be in percent.
     if len(values) == 0 or values.max() > 5:
         return
-    steps = bool(np.isin(values, _FIVE).all())
-    shares = bool(values.max() <= 1)
-    fractions = bool(((values > 0) & (values < 1)).any())
-    if not steps and not shares:
+    are_steps = bool(np.isin(values, _FIVE).all())
+    are_shares = bool(values.max() <= 1)
+    has_fraction = bool(((values > 0) & (values < 1)).any())
+    if not are_steps and not are_shares:
         return
-    # A few such scores prove nothing: a reader may well give a few regions 0, 1 or 5 per cent.
-    if len(values) < _TOLD and not (shares and fractions):
+    # A few such scores prove nothing: a reader may well give a few regions 0, 1 or 5 per cent. But
+    # nobody says .9 per cent.
+    if len(values) < _TOLD and not (are_shares and has_fraction):
         return
-    meant = "1 to 5, as on the scale likert5" if steps else "at most 1, as a share is"
+    description = "1 to 5, as on the scale likert5" if are_steps else "at most 1, as a share is"
     way_out = f"{word} likert5"
-    if not steps:
+    if not are_steps:
         way_out = f"write 80 for .8, or {word} likert01 for quarters"
     raise CadError(
-        f"all {len(values)} scores are {meant}, and {word} percent takes 0 to 100", hint=way_out
+        f"all {len(values)} scores are {description}, and {word} percent takes 0 to 100",
+        hint=way_out,
     )
 
 

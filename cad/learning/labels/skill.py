@@ -12,6 +12,7 @@ from cad.learning.labels.pooled import PooledReaders, mean_of_known
 
 Array = NDArray[np.float64]
 
+# Quantile of the normal distribution for a 95 % interval.
 _Z = 1.959963984540054
 
 
@@ -105,40 +106,47 @@ def reader_skill(
     ('histology', [1.0, 0.3])
     """
     pooled = PooledReaders().fit(grades, truth)
-    identified = pooled.identified_
-    group = np.unique(np.asarray(patients).astype(str), return_inverse=True)[1]
+    has_both_classes = pooled.identified_
+    patient_of_region = np.unique(np.asarray(patients).astype(str), return_inverse=True)[1]
+    # Without both classes in histology, no weight can be fitted.
     weight = deviation = np.full(len(readers), np.nan)
-    if identified:
+    if has_both_classes:
         weight, deviation = pooled.weights(grades)
     agreements = reader_agreement(grades, readers, patients)
     rows = []
-    for j, reader in enumerate(readers):
+    for number, reader in enumerate(readers):
         # If histology does not have both classes, a reader is measured against the other readers.
-        aim = truth if identified else _others(grades, j)
+        reference_truth = truth if has_both_classes else _others(grades, number)
         # As in all measures, a score of exactly 1/2 does not count as a call of cancer.
-        called = np.where(np.isfinite(grades[:, j]), grades[:, j] > 0.5, np.nan)
-        used = np.isfinite(called) & np.isfinite(aim)
-        sick = used & (aim == 1)
-        well = used & (aim == 0)
+        called_malignant = np.where(np.isfinite(grades[:, number]), grades[:, number] > 0.5, np.nan)
+        is_used = np.isfinite(called_malignant) & np.isfinite(reference_truth)
+        malignant = is_used & (reference_truth == 1)
+        benign = is_used & (reference_truth == 0)
+        weight_lower = weight[number] - _Z * deviation[number]
+        weight_upper = weight[number] + _Z * deviation[number]
         rows.append(
             {
                 "reader": reader,
-                "n": int(used.sum()),
-                **_share_of_hits("sensitivity", called[sick], group[sick]),
-                **_share_of_hits("specificity", 1 - called[well], group[well]),
-                "weight": weight[j],
-                "weight_lower": weight[j] - _Z * deviation[j],
-                "weight_upper": weight[j] + _Z * deviation[j],
-                "adds": bool(weight[j] - _Z * deviation[j] > 0) if identified else None,
-                "correlation": agreements[j].correlation,
-                "correlation_lower": agreements[j].lower,
-                "correlation_upper": agreements[j].upper,
-                "share": agreements[j].weight,
-                "odd": agreements[j].odd,
+                "n": int(is_used.sum()),
+                **_share_of_hits(
+                    "sensitivity", called_malignant[malignant], patient_of_region[malignant]
+                ),
+                **_share_of_hits(
+                    "specificity", 1 - called_malignant[benign], patient_of_region[benign]
+                ),
+                "weight": weight[number],
+                "weight_lower": weight_lower,
+                "weight_upper": weight_upper,
+                "adds": bool(weight_lower > 0) if has_both_classes else None,
+                "correlation": agreements[number].correlation,
+                "correlation_lower": agreements[number].lower,
+                "correlation_upper": agreements[number].upper,
+                "share": agreements[number].weight,
+                "odd": agreements[number].odd,
             }
         )
     table = pd.DataFrame(rows)
-    against = "histology" if identified else "the mean of the other readers"
+    against = "histology" if has_both_classes else "the mean of the other readers"
     sentences = [_skill_sentence(table, pooled)]
     for note in agreement_notes(agreements):
         sentences.append(f"{note}.")
@@ -151,8 +159,10 @@ def _others(grades: Array, reader: int) -> Array:
     The value is 1 where the mean of their probabilities is above 1/2, and 0 where it is below. It
     is NaN where the mean is 1/2, and where no other reader scored.
     """
-    mean = mean_of_known(np.delete(grades, reader, axis=1))
-    return np.where(np.isnan(mean) | (np.abs(mean - 0.5) < 1e-9), np.nan, mean > 0.5)
+    mean_of_others = mean_of_known(np.delete(grades, reader, axis=1))
+    # A mean may differ from 1/2 by a rounding error.
+    is_tie = np.abs(mean_of_others - 0.5) < 1e-9
+    return np.where(np.isnan(mean_of_others) | is_tie, np.nan, mean_of_others > 0.5)
 
 
 def _share_of_hits(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str, float]:
@@ -160,31 +170,38 @@ def _share_of_hits(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str
 
     A hit is a right call. The regions of one patient are taken as dependent.
     """
-    n = len(hits)
-    if n == 0:
+    regions = len(hits)
+    if regions == 0:
         return {name: np.nan, f"{name}_lower": np.nan, f"{name}_upper": np.nan}
-    p = float(hits.mean())
-    code = np.unique(group, return_inverse=True)[1]
-    m = int(code.max()) + 1
-    if m < 2 or p in (0.0, 1.0):
+    share = float(hits.mean())
+    patient_code = np.unique(group, return_inverse=True)[1]
+    patients = int(patient_code.max()) + 1
+    if patients < 2 or share in (0.0, 1.0):
         # If all calls are right (hits), or none is, no variance can be estimated. One end of the
-        # interval is then the exact one-sided 97.5 % bound, as if each of the m patients had one
-        # region. With one patient who has both hits and misses, the interval is [0, 1].
-        bound = 0.025 ** (1 / m)
-        lower, upper = (bound, 1.0) if p == 1.0 else (0.0, 1 - bound) if p == 0.0 else (0.0, 1.0)
-        return {name: p, f"{name}_lower": lower, f"{name}_upper": upper}
-    # Linearised variance of the share: deviations from p are summed by patient first.
-    residual = np.bincount(code, hits - p, m)
-    variance = m / (m - 1) * float(residual @ residual) / n**2
-    # The interval is made on the logit scale, so that it stays in [0, 1]. A small change dp of p is
-    # a change dp / (p (1 - p)) on this scale.
-    half = float(student.ppf(0.975, m - 1)) * np.sqrt(variance) / (p * (1 - p))
-    centre = np.log(p) - np.log1p(-p)
-    lower, upper = (1 / (1 + np.exp(-(centre + side * half))) for side in (-1, 1))
-    return {name: p, f"{name}_lower": float(lower), f"{name}_upper": float(upper)}
+        # interval is then the exact one-sided 97.5 % bound, as if each patient had one region. With
+        # one patient who has both hits and misses, the interval is [0, 1].
+        bound = 0.025 ** (1 / patients)
+        lower, upper = 0.0, 1.0
+        if share == 1.0:
+            lower = bound
+        elif share == 0.0:
+            upper = 1 - bound
+        return {name: share, f"{name}_lower": lower, f"{name}_upper": upper}
+    # Linearised variance of the share: deviations from it are summed by patient first.
+    residual = np.bincount(patient_code, hits - share, patients)
+    variance = patients / (patients - 1) * float(residual @ residual) / regions**2
+    # The interval is made on the logit scale, so that it stays in [0, 1]. A small change dp of a
+    # share p is a change dp / (p (1 - p)) on this scale.
+    half_in_log_odds = (
+        float(student.ppf(0.975, patients - 1)) * np.sqrt(variance) / (share * (1 - share))
+    )
+    log_odds = np.log(share) - np.log1p(-share)
+    lower, upper = (1 / (1 + np.exp(-(log_odds + side * half_in_log_odds))) for side in (-1, 1))
+    return {name: share, f"{name}_lower": float(lower), f"{name}_upper": float(upper)}
 
 
 def _skill_sentence(table: pd.DataFrame, pooled: PooledReaders) -> str:
+    """Return a sentence that names the readers who add nothing, as far as these regions show."""
     if not pooled.identified_:
         return (
             "Histology does not have both classes among the scored regions: readers are measured "
@@ -192,10 +209,10 @@ def _skill_sentence(table: pd.DataFrame, pooled: PooledReaders) -> str:
         )
     if len(table) == 1:
         return "There is one reader, and so no other reader to add to."
-    idle = table.loc[~table["adds"].astype(bool), "reader"].tolist()
-    if not idle:
+    without_contribution = table.loc[~table["adds"].astype(bool), "reader"].tolist()
+    if not without_contribution:
         return "Every reader adds to the other readers."
-    named = f"the reader {idle[0]} adds"
-    if len(idle) > 1:
-        named = f"the readers {', '.join(idle)} add"
-    return f"These regions do not show that {named} anything to the other readers."
+    subject_and_verb = f"the reader {without_contribution[0]} adds"
+    if len(without_contribution) > 1:
+        subject_and_verb = f"the readers {', '.join(without_contribution)} add"
+    return f"These regions do not show that {subject_and_verb} anything to the other readers."

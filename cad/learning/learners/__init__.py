@@ -32,11 +32,12 @@ def __getattr__(name: str) -> object:
     if name == "LEARNERS":
         value: object = {learner: __getattr__(learner) for learner in _MODULES}
     elif name in _MODULES or name == "ProbabilityRegressor":
-        value = getattr(
-            import_module(f"cad.learning.learners.{_MODULES.get(name, 'regressor')}"), name
-        )
+        # ProbabilityRegressor is no learner, so it is not in the table.
+        module = _MODULES.get(name, "regressor")
+        value = getattr(import_module(f"cad.learning.learners.{module}"), name)
     else:
         raise AttributeError(f"module 'cad.learning.learners' has no attribute {name!r}")
+    # Python does not call this function again for a name that is stored in the module.
     globals()[name] = value
     return value
 

@@ -270,8 +270,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         ndarray, shape (k, m)
             P(y = 1 | x) of the new rows under each spread.
         """
-        largest = float(np.max(np.atleast_1d(np.asarray(self.kappa, dtype=float))))
-        plain = AveragedProbabilisticSVC(
+        largest_kappa = float(np.max(np.atleast_1d(np.asarray(self.kappa, dtype=float))))
+        without_spread = AveragedProbabilisticSVC(
             C=self.C,
             gamma=self.gamma,
             eta0=self.eta0,
@@ -283,33 +283,53 @@ class AveragedProbabilisticSVC(KernelMachine):
             solver=self.solver,
             tol=self.tol,
         )
-        plain.fit(X, y, groups=groups)
+        without_spread.fit(X, y, groups=groups)
         rows, _, p, weight = self._read_inputs(X, y, None)
         new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
-        every = np.vstack([rows, new])
+        # Squared distances among the training rows and the new rows together.
+        all_rows = np.vstack([rows, new])
         distances = {}
-        for name, view in plain._views(every, plain.scalings_).items():
+        for name, view in without_spread._views(all_rows, without_spread.scalings_).items():
             distances[name] = squared_distances(view, view) / rows.shape[1]
+        # The settings that have weight, at the largest kappa.
         points = []
-        share = []
-        for setting in plain.points_:
-            names = ("scaling", "gamma", "eta0", "C")
-            points.append(Point(kappa=largest, **{name: setting[name] for name in names}))
-            share.append(setting["weight"])
-        inside = np.arange(len(rows))
-        outside = np.arange(len(rows), len(every))
-        predicted = []
+        weight_of_point = []
+        for setting in without_spread.points_:
+            points.append(
+                Point(
+                    scaling=setting["scaling"],
+                    gamma=setting["gamma"],
+                    eta0=setting["eta0"],
+                    kappa=largest_kappa,
+                    C=setting["C"],
+                )
+            )
+            weight_of_point.append(setting["weight"])
+        training = np.arange(len(rows))
+        new_rows = np.arange(len(rows), len(all_rows))
+        log_odds = []
         for spread in np.asarray(spreads, dtype=float):
-            task = _Task(distances, p, spread, weight, self.boundary, self.solver, self.tol)
-            total = np.zeros(len(new))
-            counted = 0.0
-            for k, _, scale, values in task.solutions(points, inside, outside):
-                total += share[k] * values / scale
-                counted += share[k]
-            if counted == 0:
+            task = _Task(
+                distances=distances,
+                p=p,
+                spread=spread,
+                weight=weight,
+                boundary=self.boundary,
+                solver=self.solver,
+                tol=self.tol,
+            )
+            log_odds_sum = np.zeros(len(new))
+            weight_sum = 0.0
+            for k, _, scale, values in task.solutions(points, training, new_rows):
+                log_odds_sum += weight_of_point[k] * values / scale
+                weight_sum += weight_of_point[k]
+            if weight_sum == 0:
                 raise LearnerError("none of the settings could be fitted to these spreads")
-            predicted.append(plain.base_ + plain.slope_ * (total / counted - plain.base_))
-        return np.asarray(expit(np.array(predicted)))
+            # Settings that cannot be fitted to these spreads are left out of the mean.
+            mean_log_odds = log_odds_sum / weight_sum
+            base = without_spread.base_
+            log_odds.append(base + without_spread.slope_ * (mean_log_odds - base))
+        return np.asarray(expit(np.array(log_odds)))
 
     def _fit_inside(
         self,
@@ -329,6 +349,7 @@ class AveragedProbabilisticSVC(KernelMachine):
             p, spread = soft_labels.check_soft(p, 0.0 if eta is None else eta)
         except ValueError as error:
             raise LearnerError(str(error)) from error
+        # Without groups every row counts as another patient.
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
         if np.ptp(p[weight > 0]) == 0:
             raise LearnerError(
@@ -336,51 +357,60 @@ class AveragedProbabilisticSVC(KernelMachine):
                 hint="regions that the readers judge differently, or histology, are needed",
             )
         points = self._points()
-        every = len(p)
-        used = drawn_rows(weight, MOST_ROWS)
-        if len(used) < every:
-            rows = rows[used]
-            p = p[used]
-            spread = spread[used]
-            weight = weight[used]
-            owner = owner[used]
+        n_rows = len(p)
+        # Of very many rows only a sample is used.
+        drawn = drawn_rows(weight, MOST_ROWS)
+        if len(drawn) < n_rows:
+            rows = rows[drawn]
+            p = p[drawn]
+            spread = spread[drawn]
+            weight = weight[drawn]
+            owner = owner[drawn]
+
+        # The scaled features, and the data that the fits of all settings share.
         self.scalings_ = list(dict.fromkeys(point.scaling for point in points))
-        self.scalers_ = {s: SCALERS[s]().fit(rows) for s in self.scalings_ if s != GIVEN}
+        self.scalers_ = {
+            name: SCALERS[name]().fit(rows) for name in self.scalings_ if name != GIVEN
+        }
         views = self._views(rows, self.scalings_)
         distances = {}
         for scaling, view in views.items():
             distances[scaling] = squared_distances(view, view) / rows.shape[1]
         task = _Task(
-            distances,
-            p,
-            spread,
-            weight,
-            self.boundary,
-            self.solver,
-            self.tol,
+            distances=distances,
+            p=p,
+            spread=spread,
+            weight=weight,
+            boundary=self.boundary,
+            solver=self.solver,
+            tol=self.tol,
         )
-        share, loss, left_out = self._weigh(task, points, owner)
-        by_share = np.argsort(-share, kind="stable")
-        order = by_share[share[by_share] > 0].tolist()
+
+        # The weights of the settings, and what is reported of those with a weight.
+        weight_of_point, loss, left_out_log_odds = self._weigh(task, points, owner)
+        by_weight = np.argsort(-weight_of_point, kind="stable")
+        weighted_points = by_weight[weight_of_point[by_weight] > 0].tolist()
         self.points_ = []
-        for k in order:
-            weighted = {"weight": float(share[k]), "cross_entropy": float(loss[k])}
-            self.points_.append(asdict(points[k]) | weighted)
-        self.best_params_ = asdict(points[order[0]])
+        for k in weighted_points:
+            quality = {"weight": float(weight_of_point[k]), "cross_entropy": float(loss[k])}
+            self.points_.append(asdict(points[k]) | quality)
+        self.best_params_ = asdict(points[weighted_points[0]])
         self.classes_ = classes
-        labels = task.labels(points[order[0]], np.arange(len(p)))
+        labels = task.labels(points[weighted_points[0]], np.arange(len(p)))
         self.label_kinds_ = np.array(soft_labels.KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
+
         # The slope multiplies the difference from the log-odds of the mean label. So a slope below
         # 1 draws probabilities towards the mean label and not towards 1/2.
         self.base_ = _log_odds_of_mean(p, weight)
-        judged = np.isfinite(left_out)
-        beyond_base = left_out[judged] - self.base_
+        # Rows of a fold in which no setting could be fitted have no log-odds.
+        has_log_odds = np.isfinite(left_out_log_odds)
+        centred = left_out_log_odds[has_log_odds] - self.base_
         # A shift is needed because the mean prediction of an SVM differs from the mean label.
         shift, slope = fit_logistic(
-            np.column_stack([np.ones(len(beyond_base)), beyond_base]),
-            p[judged],
-            weight=weight[None, judged],
+            np.column_stack([np.ones(len(centred)), centred]),
+            p[has_log_odds],
+            weight=weight[None, has_log_odds],
             offset=self.base_,
             mean=np.array([0.0, 1.0]),
             precision=np.array([_SHIFT_PRECISION, _PRECISION]),
@@ -388,10 +418,20 @@ class AveragedProbabilisticSVC(KernelMachine):
         # The slope is fitted to predictions of a few inner folds, and may be negative by chance. A
         # negative slope would reverse the order of the regions.
         self.slope_ = max(float(slope), _LEAST_SLOPE)
-        self._average(task, [points[k] for k in order], share[order], float(shift), rows, used)
-        stretched = np.full(every, np.nan)
-        stretched[used] = self.base_ + float(shift) + self.slope_ * (left_out - self.base_)
-        return stretched
+        self._average(
+            task,
+            [points[k] for k in weighted_points],
+            share=weight_of_point[weighted_points],
+            shift=float(shift),
+            rows=rows,
+            used=drawn,
+        )
+        # The same shift and slope are applied to the log-odds of the inner folds.
+        calibrated = np.full(n_rows, np.nan)
+        calibrated[drawn] = (
+            self.base_ + float(shift) + self.slope_ * (left_out_log_odds - self.base_)
+        )
+        return calibrated
 
     @property
     def n_fitted_(self) -> int:
@@ -409,7 +449,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         # A row without log-odds is left out. It may be in a fold in which no setting could be
         # fitted.
         predicted = np.isfinite(log_odds).all(axis=1)
-        count: Array = fit_logistic(
+        member_weights: Array = fit_logistic(
             log_odds[predicted] - self.base_,
             p[predicted],
             weight=weight[None, predicted],
@@ -417,14 +457,16 @@ class AveragedProbabilisticSVC(KernelMachine):
             mean=towards,
             precision=_PRECISION,
         )[0]
-        return count
+        return member_weights
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the averaged log-odds of the positive class, shape (n,)."""
         check_is_fitted(self)
         rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
-        views = self._views(rows, self.scalings_).items()
-        return self._decided({k: squared_distances(v, self._supports[k]) for k, v in views})
+        distances = {}
+        for scaling, view in self._views(rows, self.scalings_).items():
+            distances[scaling] = squared_distances(view, self._supports[scaling])
+        return self._decided(distances)
 
     def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
         """Return the decision values of rows that take some of their features from another row.
@@ -446,15 +488,15 @@ class AveragedProbabilisticSVC(KernelMachine):
         ndarray, shape (n, m)
         """
         check_is_fitted(self)
-        every = validate_data(self, np.vstack([rows, other]), dtype=np.float64, reset=False)
-        views = self._views(every, self.scalings_)
+        all_rows = validate_data(self, np.vstack([rows, other]), dtype=np.float64, reset=False)
+        views = self._views(all_rows, self.scalings_)
         unmixed = np.asarray(~mixed, dtype=float)
         # Squared distances are sums of two parts: over the features taken from ``other`` (mixed),
         # and over the row's own features (unmixed). To compute the distance of the unmixed row, and
         # then correct it by differences, would lose precision where a feature is huge.
         mixed_squares = {}
         for scaling, view in views.items():
-            other_view = view[-1]
+            other_view = view[-1]  # ``other`` is the last of the scaled rows
             mixed_squares[scaling] = mixed @ ((other_view - self._supports[scaling]) ** 2).T
         decided = []
         for number in range(len(rows)):
@@ -497,19 +539,21 @@ class AveragedProbabilisticSVC(KernelMachine):
             raise LearnerError(
                 f"scaling = {self.scaling!r}: known are {', '.join((*SCALERS, GIVEN))}"
             )
-        tried: list[list[Any]] = [scalings]
+        values_to_try: list[list[Any]] = [scalings]
         for name, end in (("gamma", np.inf), ("eta0", 0.5), ("kappa", np.inf), ("C", np.inf)):
             values = np.atleast_1d(np.asarray(getattr(self, name), dtype=float))
             # Of these parameters only kappa may be 0.
             zero_allowed = name == "kappa"
             above_start = values >= 0.0 if zero_allowed else values > 0.0
-            if values.ndim != 1 or not len(values) or not (above_start & (values < end)).all():
+            in_range = above_start & (values < end)
+            if values.ndim != 1 or not len(values) or not in_range.all():
                 bracket = "[" if zero_allowed else "("
                 raise LearnerError(
                     f"{name} = {getattr(self, name)!r}, must lie in {bracket}0, {end:g})"
                 )
-            tried.append([float(value) for value in values])
-        return [Point(*values) for values in product(*tried)]
+            values_to_try.append([float(value) for value in values])
+        # The lists are in the order of the fields of :class:`Point`.
+        return [Point(*values) for values in product(*values_to_try)]
 
     def _weigh(
         self, task: _Task, points: list[Point], owner: NDArray[Any]
@@ -524,41 +568,50 @@ class AveragedProbabilisticSVC(KernelMachine):
         n_patients = int(patient.max()) + 1
         if n_patients < 2:
             raise LearnerError("inner folds need two patients or more to weigh settings")
+
         # A setting that cannot be fitted in a fold, in which others can, has an infinite loss
         # there, and hence weight 0.
         losses = np.full((len(points), len(patient)), np.inf)
-        values = np.full_like(losses, np.nan)
+        log_odds = np.full_like(losses, np.nan)
         # Folds are made without shuffling or a seed, so they depend on the patients alone.
         folds = min(self.folds, n_patients)
         splits = list(GroupKFold(folds).split(task.p, groups=owner))
-        common = _log_odds_of_mean(task.p, task.weight)
-        base = np.full(len(patient), common)
+        common_base = _log_odds_of_mean(task.p, task.weight)
+        fold_base = np.full(len(patient), common_base)
         for train, test in splits:
-            base[test] = _log_odds_of_mean(task.p[train], task.weight[train])
-        going = list(range(len(points)))
+            fold_base[test] = _log_odds_of_mean(task.p[train], task.weight[train])
+
+        # All remaining settings are fitted without each fold in turn, and predict the fold.
+        remaining = list(range(len(points)))
         for number, (train, test) in enumerate(splits, start=1):
             target = task.p[test]
-            tried = [points[k] for k in going]
-            for k, _, scale, f in task.solutions(tried, train, test):
-                values[going[k], test] = f / scale
-            tested = np.ix_(going, test)
-            loss = cross_entropies(target, expit(values[tested]))
+            remaining_points = [points[k] for k in remaining]
+            for k, _, scale, decisions in task.solutions(remaining_points, train, test):
+                log_odds[remaining[k], test] = decisions / scale
+            tested = np.ix_(remaining, test)
+            # A setting that could not be fitted in this fold has NaN here.
+            loss = cross_entropies(target, expit(log_odds[tested]))
             losses[tested] = np.where(np.isnan(loss), np.inf, loss)
+            # From the second fold on, settings that can no longer get a weight are dropped.
             if _TRIAL_FOLDS <= number < folds:
-                judged = np.isfinite(losses).any(axis=0) & (task.weight > 0)
-                so_far = np.minimum(losses[:, judged], _LOST) * task.weight[judged]
-                each = np.array([np.bincount(patient[judged], row, n_patients) for row in so_far])
-                each -= each[each.sum(axis=1).argmin()]
-                behind = each.sum(axis=1) - each.max(axis=1) > _HOPELESS
-                losses[behind] = np.inf
-                going = [k for k in going if not behind[k]]
+                has_loss = np.isfinite(losses).any(axis=0) & (task.weight > 0)
+                loss_so_far = np.minimum(losses[:, has_loss], _LOST) * task.weight[has_loss]
+                patient_losses = _by_patient(loss_so_far, patient[has_loss], n_patients)
+                # Differences from the best setting; the patient who contributes most is left out.
+                best_setting = patient_losses.sum(axis=1).argmin()
+                patient_losses -= patient_losses[best_setting]
+                without_worst = patient_losses.sum(axis=1) - patient_losses.max(axis=1)
+                hopeless = without_worst > _HOPELESS
+                losses[hopeless] = np.inf
+                remaining = [k for k in remaining if not hopeless[k]]
+
         # A fold in which no setting could be fitted is ignored.
-        fitted = np.isfinite(losses).any(axis=0) & (task.weight > 0)
-        losses = losses[:, fitted] * task.weight[fitted]
-        if losses.size == 0 or not np.isfinite(losses.sum(axis=1)).any():
-            soft_labels.check_labels(
-                task.labels(points[0], np.arange(len(task.p))), task.weight > 0
-            )
+        counts = np.isfinite(losses).any(axis=0) & (task.weight > 0)
+        weighted_losses = losses[:, counts] * task.weight[counts]
+        if weighted_losses.size == 0 or not np.isfinite(weighted_losses.sum(axis=1)).any():
+            # If the labels alone are the reason, this check raises a more exact error.
+            labels = task.labels(points[0], np.arange(len(task.p)))
+            soft_labels.check_labels(labels, task.weight > 0)
             raise LearnerError(
                 f"none of {len(points)} settings could be fitted in the inner folds: their labels "
                 "say nothing, or are of one class",
@@ -566,15 +619,18 @@ class AveragedProbabilisticSVC(KernelMachine):
             )
         # Losses are summed by patient, because errors in the regions of one patient depend on each
         # other. So the Bayesian bootstrap resamples patients.
-        sums = np.array([np.bincount(patient[fitted], row, n_patients) for row in losses])
-        share = _pseudo_bma(sums, self.drop)
-        left_out = share[share > 0] @ values[share > 0]
+        losses_by_patient = _by_patient(weighted_losses, patient[counts], n_patients)
+        weight_of_point = _pseudo_bma(losses_by_patient, self.drop)
+        # A dropped setting has weight 0 and no log-odds (NaN) in later folds.
+        has_weight = weight_of_point > 0
+        left_out_log_odds = weight_of_point[has_weight] @ log_odds[has_weight]
         # The base log-odds (of the mean label in the training) of each inner fold are replaced by
         # those of all rows. A fold that leaves out many malignant rows has a low base rate in its
         # training, so base rates and left-out labels correlate negatively. A slope that is fitted
         # to predictions with different base rates would be too small.
-        left_out += common - base
-        return share, losses.sum(axis=1) / task.weight[fitted].sum(), left_out
+        left_out_log_odds += common_base - fold_base
+        mean_loss = weighted_losses.sum(axis=1) / task.weight[counts].sum()
+        return weight_of_point, mean_loss, left_out_log_odds
 
     def _average(
         self,
@@ -585,29 +641,39 @@ class AveragedProbabilisticSVC(KernelMachine):
         rows: Array,
         used: NDArray[np.intp],
     ) -> None:
-        everything = np.arange(len(rows))
-        gaussians = sorted({(point.scaling, point.gamma) for point in points})
-        beta = np.zeros((len(gaussians), len(rows)))
+        """Fit the settings to all rows, and set the attributes of their weighted average.
+
+        ``share`` has the weight of each setting in ``points``, ``shift`` the number that is added
+        to log-odds, and ``used`` the numbers of the training rows that ``rows`` are.
+        """
+        all_numbers = np.arange(len(rows))
+        kernels = sorted({(point.scaling, point.gamma) for point in points})
+        beta = np.zeros((len(kernels), len(rows)))
         # z are log-odds, a is a slope, and z_0 are the log-odds of the mean label. Then z_0 + a (z
         # - z_0) = (1 - a) z_0 + a z. So log-odds multiplied by a slope are again a sum of kernels
         # and a constant.
         intercept = (1 - self.slope_) * self.base_ + shift
-        total = float(share.sum()) / self.slope_
-        for k, solution, scale, _ in task.solutions(points, everything, everything[:0]):
+        # The weights are divided by their sum and multiplied by the slope.
+        divisor = float(share.sum()) / self.slope_
+        # Decision values of other rows are not needed.
+        no_rows = all_numbers[:0]
+        for k, solution, scale, _ in task.solutions(points, all_numbers, no_rows):
             # The log-odds of a setting are (f + b) / s, with f + b its decision value and s its
             # scale. So the coefficients of a setting are multiplied by its weight and divided by
             # its scale.
-            weight_of_point = share[k] / total / scale
-            gaussian = gaussians.index((points[k].scaling, points[k].gamma))
-            beta[gaussian] += weight_of_point * solution.beta
-            intercept += weight_of_point * solution.u[0]
+            factor = share[k] / divisor / scale
+            kernel_number = kernels.index((points[k].scaling, points[k].gamma))
+            beta[kernel_number] += factor * solution.beta
+            intercept += factor * solution.u[0]
+        # Rows that have a coefficient in any kernel.
         support = np.flatnonzero(np.any(beta != 0, axis=0))
         self.support_ = used[support]
         self.support_vectors_ = rows[support]
         self.dual_coef_ = beta[:, support]
-        self.scalings_ = [scaling for scaling, _ in gaussians]
-        self.scalers_ = {s: scaler for s, scaler in self.scalers_.items() if s in self.scalings_}
-        self.gammas_ = np.array([gamma for _, gamma in gaussians]) / rows.shape[1]
+        self.scalings_ = [scaling for scaling, _ in kernels]
+        scalers = self.scalers_.items()
+        self.scalers_ = {name: scaler for name, scaler in scalers if name in self.scalings_}
+        self.gammas_ = np.array([gamma for _, gamma in kernels]) / rows.shape[1]
         self.intercept_ = np.array([intercept])
         self._supports = self._views(self.support_vectors_, self.scalings_)
 
@@ -666,19 +732,21 @@ class _Task:
         # that differ only in scaling or gamma share one problem.
         point_by_problem = {(point.eta0, point.kappa, point.C): point for point in points}
         problems = {key: self._problem(point, rows) for key, point in point_by_problem.items()}
-        for gaussian in dict.fromkeys((point.scaling, point.gamma) for point in points):
-            scaling, gamma = gaussian
+        # dict.fromkeys keeps each kernel once, in the order of the settings.
+        for kernel in dict.fromkeys((point.scaling, point.gamma) for point in points):
+            scaling, gamma = kernel
             distances = self.distances[scaling]
             K = np.exp(-gamma * distances[np.ix_(rows, rows)])
-            across = np.exp(-gamma * distances[np.ix_(new, rows)])
+            K_new = np.exp(-gamma * distances[np.ix_(new, rows)])
             # All settings with this scaling and gamma share one kernel matrix.
-            gram = Gram(Kernel("precomputed"), K, K)
+            gram = Gram(Kernel("precomputed"), X=K, matrix=K)
             for k, point in enumerate(points):
                 problem = problems[point.eta0, point.kappa, point.C]
-                if (point.scaling, point.gamma) != gaussian or problem is None:
+                # The problem is None if the setting cannot be fitted to these labels.
+                if (point.scaling, point.gamma) != kernel or problem is None:
                     continue
                 solution = solve_pointwise(gram, problem, solver=self.solver, tol=self.tol)
-                values = across @ solution.beta + solution.u[0]
+                values = K_new @ solution.beta + solution.u[0]
                 yield k, solution, margin_scale(point.eta0), values
 
     def _problem(self, point: Point, rows: NDArray[np.intp]) -> Problem | None:
@@ -691,6 +759,7 @@ class _Task:
         except LearnerError:
             return None
         cost = check_cost("C", point.C) * self.weight[rows]
+        # Certain and soft labels have the same cost.
         return soft_labels.probabilistic_problem(labels, cost, cost, margin_scale(point.eta0))
 
 
@@ -709,9 +778,10 @@ def drawn_notes(learner: object, n_rows: int) -> list[str]:
     -------
     list of str
     """
+    # A pipeline's learner is its last step.
     steps = getattr(learner, "steps", None)
-    last = learner if steps is None else steps[-1][1]
-    if n_rows <= MOST_ROWS or not isinstance(last, AveragedProbabilisticSVC):
+    estimator = learner if steps is None else steps[-1][1]
+    if n_rows <= MOST_ROWS or not isinstance(estimator, AveragedProbabilisticSVC):
         return []
     return [
         f"kernels of the P-SVMs are fitted to {MOST_ROWS:,} of up to {n_rows:,} rows, drawn at "
@@ -758,6 +828,15 @@ def _log_odds_of_mean(p: Array, weight: Array) -> float:
     return float(logit(np.clip(mean, CLIP, 1 - CLIP)))
 
 
+def _by_patient(losses: Array, patient: NDArray[np.intp], n_patients: int) -> Array:
+    """Return the sums of losses over the rows of each patient, shape (k, n_patients).
+
+    ``losses`` has shape (k, n), a row for each of k settings; ``patient`` has the number of the
+    patient of each of the n regions.
+    """
+    return np.array([np.bincount(patient, row, n_patients) for row in losses])
+
+
 def _pseudo_bma(sums: Array, drop: float) -> Array:
     """Return the weights of k settings, shape (k,), from their losses.
 
@@ -766,18 +845,22 @@ def _pseudo_bma(sums: Array, drop: float) -> Array:
     sum 1. The mean over resamples is the weight. A setting whose weight is below ``drop`` gets
     weight 0, and the weights that are left are divided by their sum.
     """
-    possible = np.isfinite(sums).all(axis=1)
-    n = sums.shape[1]
+    possible = np.isfinite(sums).all(axis=1)  # settings that could be fitted in every fold
+    n_patients = sums.shape[1]
     # In the Bayesian bootstrap (Rubin 1981) the weights of n patients are n times a sample of the
     # distribution Dirichlet(1, .., 1).
-    score = -(np.random.default_rng(0).dirichlet(np.ones(n), _RESAMPLES) * n @ sums[possible].T)
+    dirichlet = np.random.default_rng(0).dirichlet(np.ones(n_patients), _RESAMPLES)
+    patient_weights = dirichlet * n_patients
+    score = -(patient_weights @ sums[possible].T)
     # The largest score is subtracted, because exp of minus a sum over hundreds of regions
     # underflows.
     score = np.exp(score - score.max(axis=1, keepdims=True))
-    share = np.zeros(len(sums))
-    share[possible] = (score / score.sum(axis=1, keepdims=True)).mean(axis=0)
-    share[share < min(drop, share.max())] = 0.0
-    return np.asarray(share / share.sum())
+    weight_of_setting = np.zeros(len(sums))
+    weight_of_setting[possible] = (score / score.sum(axis=1, keepdims=True)).mean(axis=0)
+    # The setting with the largest weight is never dropped.
+    least_weight = min(drop, weight_of_setting.max())
+    weight_of_setting[weight_of_setting < least_weight] = 0.0
+    return np.asarray(weight_of_setting / weight_of_setting.sum())
 
 
 def squared_distances(X: Array, Y: Array) -> Array:

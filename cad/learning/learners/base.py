@@ -83,8 +83,11 @@ def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         if not np.isnan(values).any():
             raise LearnerError("Input y contains infinity; labels lie in [0, 1]")
-        i = int(np.argmax(np.isnan(values)))
-        raise LearnerError(f"y[{i}] is NaN: Input y contains NaN", hint="leave unlabelled rows out")
+        first_nan = int(np.argmax(np.isnan(values)))
+        raise LearnerError(
+            f"y[{first_nan}] is NaN: Input y contains NaN", hint="leave unlabelled rows out"
+        )
+    # Labels that are not all whole numbers are probabilities.
     if values.dtype.kind == "f" and (values != np.rint(values)).any():
         lowest = values.min()
         highest = values.max()
@@ -137,8 +140,8 @@ def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
         return np.ones(len(rows))
     weight: Array = validation._check_sample_weight(sample_weight, rows, dtype=np.float64)
     if (weight < 0).any():
-        i = int(np.argmax(weight < 0))
-        raise LearnerError(f"sample_weight[{i}] = {weight[i]:g}, must be >= 0")
+        first = int(np.argmax(weight < 0))
+        raise LearnerError(f"sample_weight[{first}] = {weight[first]:g}, must be >= 0")
     if not (weight > 0).any():
         raise LearnerError("sample_weight is zero everywhere: no sample is left to fit")
     return weight
@@ -259,9 +262,12 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     # 0.
     width = np.maximum(deviation, 1e-9 * np.maximum(np.abs(mean), 1e-9))
     distance = np.clip((rows - mean) / width, -3, 3)
-    off = np.abs(np.nan_to_num(distance).mean(axis=0))
-    shifted = np.flatnonzero(off > 4 * np.sqrt(6 / len(rows) + 6 / n))
-    furthest_first = shifted[np.argsort(-off[shifted], kind="stable")]
+    # Missing values count as lying at the mean.
+    shift = np.abs(np.nan_to_num(distance).mean(axis=0))
+    # Six rows count as one, both of the new rows and of the n training rows.
+    standard_error = np.sqrt(6 / len(rows) + 6 / n)
+    shifted = np.flatnonzero(shift > 4 * standard_error)
+    furthest_first = shifted[np.argsort(-shift[shifted], kind="stable")]
     notes = []
     for j in furthest_first[:_NAMED]:
         notes.append(
@@ -274,14 +280,17 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
             f"{names[j]}: {len(values)} of {len(rows)} rows lie far from the training's range, "
             f"{lowest[j]:.4g} to {highest[j]:.4g}; their median is {np.median(values):.4g}"
         )
-    away = np.nan_to_num(np.maximum(lowest - rows, rows - highest))
-    beyond = away > highest - lowest
-    widths = max(_FAR_WIDTHS, _FAR_WIDTHS_OF_ONE / n)
-    furthest = away > widths * (highest - lowest)
-    far = (beyond.mean(axis=1) > 0.2) & furthest.any(axis=1)
+    # Single rows: the distance of each value from the training's range, 0 for a missing value.
+    distance_outside = np.nan_to_num(np.maximum(lowest - rows, rows - highest))
+    range_width = highest - lowest
+    is_beyond = distance_outside > range_width
+    least_widths = max(_FAR_WIDTHS, _FAR_WIDTHS_OF_ONE / n)
+    is_far_beyond = distance_outside > least_widths * range_width
+    far = (is_beyond.mean(axis=1) > 0.2) & is_far_beyond.any(axis=1)
     if far.any():
-        where = ", ".join(names[j] for j in np.flatnonzero(beyond[far].any(axis=0))[:_NAMED])
-        notes.append(f"{where}: {far.sum()} of {len(rows)} rows lie outside the training's range")
+        columns_beyond = np.flatnonzero(is_beyond[far].any(axis=0))
+        columns = ", ".join(names[j] for j in columns_beyond[:_NAMED])
+        notes.append(f"{columns}: {far.sum()} of {len(rows)} rows lie outside the training's range")
     return notes
 
 
@@ -302,17 +311,20 @@ def _far_columns(rows: Array, lowest: Array, highest: Array) -> NDArray[np.int_]
     lowest, highest : ndarray, shape (d,)
         Ends of the training's range.
     """
-    inside = (rows >= lowest) & (rows <= highest)
-    outside_range = ~np.isnan(rows).all(axis=0) & ~inside.any(axis=0)
+    in_range = (rows >= lowest) & (rows <= highest)
+    has_values = ~np.isnan(rows).all(axis=0)
+    all_outside = has_values & ~in_range.any(axis=0)
+    has_scale = highest > lowest
     far = []
-    for j in np.flatnonzero(outside_range & (highest > lowest)):
+    for j in np.flatnonzero(all_outside & has_scale):
         values = rows[~np.isnan(rows[:, j]), j]
         median = np.median(values)
+        # Ratios say something only if both ends of the range and the median have one sign.
         signs = np.sign([lowest[j], highest[j], median])
         if signs[0] != 0 and (signs == signs[0]).all():
-            ends = np.sort(np.abs([lowest[j], highest[j]]))
-            ratio = max(abs(median) / ends[1], ends[0] / abs(median))
-            is_far = ratio > max(_FAR_RATIO, np.sqrt(ends[1] / ends[0]))
+            sizes_of_ends = np.sort(np.abs([lowest[j], highest[j]]))
+            ratio = max(abs(median) / sizes_of_ends[1], sizes_of_ends[0] / abs(median))
+            is_far = ratio > max(_FAR_RATIO, np.sqrt(sizes_of_ends[1] / sizes_of_ends[0]))
         else:
             distance = np.median(np.maximum(lowest[j] - values, values - highest[j]))
             is_far = distance > _FAR_WIDTHS_OF_COLUMN * (highest[j] - lowest[j])
@@ -357,10 +369,12 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if not hasattr(self, "range_"):
             return
-        names = [f"column {j}" for j in range(self.range_.shape[1])]
-        names = getattr(self, "feature_names_in_", names)
-        if odd := outside(np.asarray(X, dtype=float), self.range_, self.trained_, names):
-            warnings.warn("; ".join(odd), RangeWarning, stacklevel=3)
+        # An array has no names of its columns, so they are numbered.
+        numbered = [f"column {j}" for j in range(self.range_.shape[1])]
+        names = getattr(self, "feature_names_in_", numbered)
+        notes = outside(np.asarray(X, dtype=float), self.range_, self.trained_, names)
+        if notes:
+            warnings.warn("; ".join(notes), RangeWarning, stacklevel=3)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -372,7 +386,8 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the class of every row by the sign of its decision value, shape (n,)."""
         values = self.decision_function(X)  # raises an error if not fitted
-        return np.asarray(self.classes_[(values > 0).astype(int)])
+        is_positive = (values > 0).astype(int)
+        return np.asarray(self.classes_[is_positive])
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return minus the mean cross-entropy, in nats.
@@ -395,7 +410,8 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             For a label that is neither a class nor a probability.
         """
         q: Array = self.predict_proba(X)[:, 1]
-        return soft_score(as_probabilities(y, self.classes_), q, sample_weight)
+        target = as_probabilities(y, self.classes_)
+        return soft_score(target, q, sample_weight)
 
 
 def soft_score(target: Array, q: Array, sample_weight: ArrayLike | None = None) -> float:
@@ -424,9 +440,8 @@ def soft_score(target: Array, q: Array, sample_weight: ArrayLike | None = None) 
     weight = np.ones(len(q)) if sample_weight is None else np.asarray(sample_weight, float)
     if not (weight * labelled).any():
         raise LearnerError("no row has a label and a weight: there is nothing to score")
-    return -float(
-        np.average(cross_entropies(target[labelled], q[labelled]), weights=weight[labelled])
-    )
+    losses = cross_entropies(target[labelled], q[labelled])
+    return -float(np.average(losses, weights=weight[labelled]))
 
 
 def as_probabilities(y: ArrayLike, classes: NDArray[Any]) -> Array:
@@ -451,16 +466,21 @@ def as_probabilities(y: ArrayLike, classes: NDArray[Any]) -> Array:
     [0.0, 1.0]
     """
     values = np.asarray(y)
-    numbers = values.dtype.kind in "biuf" and classes.dtype.kind in "biuf"
-    unlabelled = (values == -1) & (-1 not in classes) if numbers else np.zeros(len(values), bool)
-    if numbers and classes.tolist() == [0, 1]:
+    are_numbers = values.dtype.kind in "biuf" and classes.dtype.kind in "biuf"
+    # -1 means unlabelled, unless it is one of the classes. Words are never compared with -1.
+    unlabelled = np.zeros(len(values), bool)
+    if are_numbers:
+        unlabelled = (values == -1) & (-1 not in classes)
+    # Where the classes are 0 and 1, a label may be any probability.
+    if are_numbers and classes.tolist() == [0, 1]:
         target = values.astype(float)
-        right = (target >= 0) & (target <= 1)
+        is_valid = (target >= 0) & (target <= 1)
     else:
         target = (values == classes[1]).astype(float)
-        right = np.isin(values, classes)
-    if not (right | unlabelled).all():
-        wrong = values[int(np.argmin(right | unlabelled))]
+        is_valid = np.isin(values, classes)
+    if not (is_valid | unlabelled).all():
+        first_wrong = int(np.argmin(is_valid | unlabelled))
+        wrong = values[first_wrong]
         raise LearnerError(f"the label {wrong!r} is neither of the classes {classes.tolist()}")
     return np.where(unlabelled, np.nan, target)
 
@@ -476,7 +496,7 @@ def cross_entropies(p: Array, q: Array) -> Array:
     >>> cross_entropies(np.array([0.0, 1.0]), np.array([0.5, 0.5])).round(3).tolist()
     [0.693, 0.693]
     """
-    q = np.clip(q, _CLIP, 1 - _CLIP)
+    q = np.clip(q, _CLIP, 1 - _CLIP)  # the logarithm of 0 is infinite
     return -p * np.log(q) - (1 - p) * np.log1p(-q)
 
 
@@ -524,6 +544,7 @@ class SoftLearner(BinaryLearner):
     ) -> tuple[Array, Array, Array, NDArray[Any]]:
         """Return features, labels, weights and patients of the rows whose weight is not zero."""
         rows, p, weight = self._read(X, y, sample_weight)
+        # Without groups every row counts as another patient.
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
         used = weight > 0
         if np.ptp(p[used]) == 0:
@@ -535,6 +556,7 @@ class SoftLearner(BinaryLearner):
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the log-odds of the positive class, shape (n,)."""
         positive = self.predict_proba(X)[:, 1]
+        # The log-odds of 0 and 1 are infinite.
         return np.asarray(logit(np.clip(positive, _CLIP, 1 - _CLIP)))
 
     def _probability(self, X: Array) -> Array:
@@ -625,6 +647,10 @@ class OneKernelMachine(KernelMachine):
     cache_size: float = 500.0
 
     def _make_gram(self, X: Array, weight: Array | None = None) -> Gram:
+        """Return the kernel of the training rows, by this estimator's parameters.
+
+        ``weight`` has the weights of the rows; only the gamma of "scale" depends on them.
+        """
         kernel = settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
         return make_gram(kernel, X, self.cache_size)
 
@@ -633,17 +659,19 @@ class OneKernelMachine(KernelMachine):
 
         The support rows are those whose coefficient is not 0.
         """
+        # Problems of learners that rank have no intercept.
         intercept = solution.u[0] if len(solution.u) else 0.0
         self._remember(gram, solution.beta, intercept, solution.iterations)
         self.solution_ = solution
 
     def _remember(self, gram: Gram, beta: Array, intercept: float, iterations: int) -> None:
+        """Set the attributes that predictions need, for coefficients ``beta`` of all rows."""
         beta = beta + 0.0  # turns -0.0 into 0.0
         self.support_ = beta.nonzero()[0]
         self.dual_coef_ = beta[self.support_][None, :]
-        self.support_vectors_ = (
-            np.zeros((0, 0)) if gram.kernel.name == "precomputed" else gram.X[self.support_]
-        )
+        # A precomputed kernel has no features.
+        is_precomputed = gram.kernel.name == "precomputed"
+        self.support_vectors_ = np.zeros((0, 0)) if is_precomputed else gram.X[self.support_]
         self.intercept_ = np.array([intercept])
         self.gamma_ = gram.kernel.gamma
         self.n_iter_ = max(1, iterations)
@@ -660,8 +688,9 @@ class OneKernelMachine(KernelMachine):
         validation.check_is_fitted(self)
         rows: Array = validation.validate_data(self, X, dtype=np.float64, reset=False, order="C")
         kernel = settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, rows)
-        support = rows[:, self.support_] if self.kernel == "precomputed" else rows
-        values = decision_values(kernel, support, self.support_vectors_, self.dual_coef_[0])
+        # A precomputed kernel has a column for every training row; only support rows count.
+        inputs = rows[:, self.support_] if self.kernel == "precomputed" else rows
+        values = decision_values(kernel, inputs, self.support_vectors_, self.dual_coef_[0])
         return np.asarray(values + self.intercept_[0])
 
     @property
@@ -679,6 +708,10 @@ class PointwiseMachine(OneKernelMachine):
     solver: str = "auto"
 
     def _solve(self, gram: Gram, problem: Problem, start: ArrayLike | None = None) -> Solution:
+        """Solve a problem by this estimator's solver.
+
+        ``start``, shape (n,), are coefficients of a similar fit to start from.
+        """
         return solve_pointwise(
             gram,
             problem,
@@ -745,14 +778,16 @@ def fit_sigmoid(
     >>> round(slope, 2), round(abs(offset), 2)
     (2.0, 0.0)
     """
-    v = np.asarray(values, dtype=float)
-    t = np.asarray(targets, dtype=float)
-    w = np.ones(len(v)) if weight is None else np.asarray(weight, dtype=float)
-    spread = float(np.std(v))
-    if spread <= 1e-12 * max(1.0, float(np.max(np.abs(v)))):
-        mean = float(np.clip(np.average(t, weights=w), 1e-12, 1 - 1e-12))
+    decisions = np.asarray(values, dtype=float)
+    target = np.asarray(targets, dtype=float)
+    row_weight = np.ones(len(decisions)) if weight is None else np.asarray(weight, dtype=float)
+    spread = float(np.std(decisions))
+    # Constant values may differ by a rounding error. P is then the mean target for all of them.
+    if spread <= 1e-12 * max(1.0, float(np.max(np.abs(decisions)))):
+        mean = float(np.clip(np.average(target, weights=row_weight), 1e-12, 1 - 1e-12))
         return 0.0, float(np.log(mean / (1 - mean)))
-    centre = float(np.mean(v))
-    design = np.column_stack([(v - centre) / spread, np.ones(len(v))])
-    slope, offset = fit_logistic(design, t, weight=w[None])[0].tolist()
+    centre = float(np.mean(decisions))
+    design = np.column_stack([(decisions - centre) / spread, np.ones(len(decisions))])
+    slope, offset = fit_logistic(design, target, weight=row_weight[None])[0].tolist()
+    # The fit is to standardised values; slope and offset of the values themselves are returned.
     return slope / spread, offset - slope / spread * centre

@@ -30,6 +30,7 @@ class _Baseline(OneKernelMachine):
     """Share the methods of kernel machines whose decision value is a logit."""
 
     def _matrix(self, X: Array, weight: Array) -> tuple[Gram, Array]:
+        """Return the kernel of the training rows and its whole matrix."""
         gram = self._make_gram(X, weight).held(self.cache_size)
         if gram.matrix is None:
             raise LearnerError(
@@ -87,25 +88,30 @@ class KernelLogistic(_Baseline):
         """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         gram, matrix = self._matrix(X, weight)
-        values, vectors = np.linalg.eigh(matrix)
-        keep = values > _RANK_TOL * max(float(values[-1]), 1e-300)
-        root = np.sqrt(values[keep])
-        features = vectors[:, keep] * root
-        both = np.vstack([features, features])
-        side = np.repeat([1, 0], len(X))
-        weights = np.concatenate([weight * p, weight * (1 - p)])
-        used = weights > 0
-        if len(np.unique(side[used])) < 2:
+        eigenvalues, eigenvectors = np.linalg.eigh(matrix)
+        largest = max(float(eigenvalues[-1]), 1e-300)  # eigh returns them in ascending order
+        is_positive = eigenvalues > _RANK_TOL * largest
+        root_of_eigenvalues = np.sqrt(eigenvalues[is_positive])
+        # The inner products of these features are the kernel.
+        features = eigenvectors[:, is_positive] * root_of_eigenvalues
+        # Each row occurs twice: as a positive of weight p, and as a negative of weight 1 - p.
+        doubled_features = np.vstack([features, features])
+        classes_of_rows = np.repeat([1, 0], len(X))
+        row_weights = np.concatenate([weight * p, weight * (1 - p)])
+        used = row_weights > 0
+        if len(np.unique(classes_of_rows[used])) < 2:
             raise LearnerError("the samples that count are of one class only: two are needed")
         model = LogisticRegression(
             C=check_cost("C", self.C),
             solver="newton-cholesky",
             tol=self.tol,
             max_iter=self.max_iter,
-        ).fit(both[used], side[used], sample_weight=weights[used])
+        ).fit(doubled_features[used], classes_of_rows[used], sample_weight=row_weights[used])
         self.classes_ = classes
-        beta = vectors[:, keep] @ (model.coef_[0] / root)
-        self._remember(gram, beta, float(model.intercept_[0]), int(np.max(model.n_iter_)))
+        # The weights of the features as coefficients of the kernel's rows.
+        beta = eigenvectors[:, is_positive] @ (model.coef_[0] / root_of_eigenvalues)
+        iterations = int(np.max(model.n_iter_))
+        self._remember(gram, beta, float(model.intercept_[0]), iterations)
         return self
 
 
@@ -158,10 +164,11 @@ class LogitSVR(_Baseline):
         if not 0 < self.clip < 0.5:
             raise LearnerError(f"clip = {self.clip!r}, must lie in (0, .5)")
         gram, matrix = self._matrix(X, weight)
-        p = np.clip(p, self.clip, 1 - self.clip)
+        clipped = np.clip(p, self.clip, 1 - self.clip)
         used = np.flatnonzero(weight > 0)
-        if np.ptp(p[used]) == 0:
+        if np.ptp(clipped[used]) == 0:
             raise LearnerError("the samples that count are of one class only: two are needed")
+        logits = np.log(clipped[used]) - np.log1p(-clipped[used])
         model = SVR(
             kernel="precomputed",
             C=check_cost("C", self.C),
@@ -170,10 +177,11 @@ class LogitSVR(_Baseline):
             cache_size=self.cache_size,
         ).fit(
             matrix[np.ix_(used, used)],
-            np.log(p[used]) - np.log1p(-p[used]),
+            logits,
             sample_weight=weight[used],
         )
         beta = np.zeros(len(X))
+        # SVR numbers the rows that it was given; ``used`` has their numbers among all rows.
         beta[used[model.support_]] = model.dual_coef_[0]
         self.classes_ = classes
         self._remember(gram, beta, float(model.intercept_[0]), int(model.n_iter_))

@@ -164,27 +164,34 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         LearnerError
             For labels or a number of patients that :meth:`AveragedProbabilisticSVC.fit` refuses.
         """
-        smooth = self._fit_inside(X, y, eta, sample_weight, groups)
+        svm_log_odds = self._fit_inside(X, y, eta, sample_weight, groups)
         rows, _, p, weight = self._read_inputs(X, y, sample_weight)
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
+        # Each member's log-odds of every row, by fits without the row; NaN if there are none. The
+        # columns are in the order of MEMBERS: line, P-SVMs, trees, boosting.
         member_log_odds = np.full((len(p), len(MEMBERS)), np.nan)
-        member_log_odds[:, 1] = smooth
-        share = min(_GROWN_ON, _MOST_GROWN / len(p))
-        self.trees_ = SoftExtraTrees(self.trees, self.min_leaf, self.max_features, share)
-        cut = self.trees_._fit_inside(rows, p, sample_weight, groups)
-        member_log_odds[:, 2] = logit(np.clip(cut, CLIP, 1 - CLIP))
-        used = drawn_rows(weight, MOST_LINED)
-        task = (rows[used], p[used], weight[used], owner[used])
+        member_log_odds[:, 1] = svm_log_odds
+        # Each tree predicts the patients on whom it was not grown.
+        grown_share = min(_GROWN_ON, _MOST_GROWN / len(p))
+        self.trees_ = SoftExtraTrees(self.trees, self.min_leaf, self.max_features, grown_share)
+        tree_probability = self.trees_._fit_inside(rows, p, sample_weight, groups)
+        member_log_odds[:, 2] = logit(np.clip(tree_probability, CLIP, 1 - CLIP))
+        # Of very many rows the line and boosting learn from a sample.
+        drawn = drawn_rows(weight, MOST_LINED)
+        training = (rows[drawn], p[drawn], weight[drawn], owner[drawn])
         self.line_ = SoftLogistic(folds=self.folds)
-        self.boosting_ = SoftBoosting(folds=self.folds if len(used) <= _MANY else 2)
+        self.boosting_ = SoftBoosting(folds=self.folds if len(drawn) <= _MANY else 2)
         for column, member in ((0, self.line_), (3, self.boosting_)):
-            member_log_odds[used, column] = member.fit_left_out(*task)
-        predicted = np.isfinite(member_log_odds).all(axis=1)
-        if not predicted.any():
+            member_log_odds[drawn, column] = member.fit_left_out(*training)
+        has_all_members = np.isfinite(member_log_odds).all(axis=1)
+        if not has_all_members.any():
             raise LearnerError("no row was left out of all members: more patients are needed")
+        # The log-odds of the mean label, ``base_``, are subtracted before members are weighed.
         self.member_weights_ = self._stacked(member_log_odds, p, weight, towards=TOWARDS)
-        z = self.base_ + (member_log_odds[predicted] - self.base_) @ self.member_weights_
-        self.scatter_ = np.quantile(_residuals(p[predicted], expit(z)), _LEVELS)
+        log_odds = (
+            self.base_ + (member_log_odds[has_all_members] - self.base_) @ self.member_weights_
+        )
+        self.scatter_ = np.quantile(_residuals(p[has_all_members], expit(log_odds)), _LEVELS)
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -200,9 +207,12 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         ``mixed``, shape (m, d), is True. The result has the shape (n, m), as in
         :meth:`AveragedProbabilisticSVC.decide_mixed`.
         """
+        # The P-SVMs have a fast way; for the other members the mixed rows are made.
+        of_svms = super().decide_mixed(rows, other, mixed)
         decided = []
-        for smooth, row in zip(super().decide_mixed(rows, other, mixed), rows, strict=True):
-            decided.append(self._together(smooth, np.where(mixed, other, row)))
+        for svm_log_odds, row in zip(of_svms, rows, strict=True):
+            mixed_rows = np.where(mixed, other, row)
+            decided.append(self._together(svm_log_odds, mixed_rows))
         return np.array(decided)
 
     def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> Array:
@@ -228,8 +238,8 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
             raise LearnerError(f"levels = {list(levels)!r}, must lie in [0, 1]")
         q = self.predict_proba(X)[:, 1]
         scatter = np.interp(level_values, _LEVELS, self.scatter_)
-        room = np.sqrt(q * (1 - q) + _ROOM)
-        quantiles: Array = np.clip(q[:, None] + room[:, None] * scatter, 0.0, 1.0)
+        unit = np.sqrt(q * (1 - q) + _ROOM)
+        quantiles: Array = np.clip(q[:, None] + unit[:, None] * scatter, 0.0, 1.0)
         return quantiles
 
     def predict_range(self, X: ArrayLike, level: float = 0.95) -> Array:
@@ -247,17 +257,21 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         """
         q = self.predict_proba(X)[:, 1]
         ends = self.predict_quantiles(X, ((1 - level) / 2, (1 + level) / 2))
+        # The quantiles may both lie on one side of the probability itself.
         return np.column_stack([np.minimum(ends[:, 0], q), np.maximum(ends[:, 1], q)])
 
-    def _together(self, smooth: Array, rows: Array) -> Array:
+    def _together(self, svm_log_odds: Array, rows: Array) -> Array:
+        """Return the combined log-odds of rows, shape (n,), given those of the P-SVMs."""
+        # The columns are in the order of MEMBERS: line, P-SVMs, trees, boosting.
         member_log_odds = np.empty((len(rows), len(MEMBERS)))
         member_log_odds[:, 0] = self.line_._linear(rows)
-        member_log_odds[:, 1] = smooth
+        member_log_odds[:, 1] = svm_log_odds
         member_log_odds[:, 2] = logit(self.trees_._probability(rows))
         member_log_odds[:, 3] = self.boosting_._log_odds(rows)
-        together: Array = self.base_ + (member_log_odds - self.base_) @ self.member_weights_
-        return together
+        combined: Array = self.base_ + (member_log_odds - self.base_) @ self.member_weights_
+        return combined
 
 
 def _residuals(p: Array, q: Array) -> Array:
+    """Return how far labels p lie from predictions q, in units of their expected deviation."""
     return np.asarray((p - q) / np.sqrt(q * (1 - q) + _ROOM))

@@ -136,7 +136,7 @@ class FederatedPlan:
                 f"components = {self.components}, must be even (a cosine and a sine each) or 0"
             )
         if self.scale != "learned":
-            self.fixed_scale()
+            self.fixed_scale()  # raises an error for a scale or an eta0 out of range
 
     @property
     def size(self) -> int:
@@ -166,15 +166,15 @@ class FederatedPlan:
         Random Fourier features are the cosines and the sines along the same random directions. So
         the kernel of a row with itself is 1, as for the Gaussian kernel.
         """
-        held = np.clip(rows, -self.clip, self.clip)
+        clipped = np.clip(rows, -self.clip, self.clip)
         if not self.components:
-            return np.asarray(held)
+            return np.asarray(clipped)
         half = self.components // 2
         # The random generator is named explicitly. If a site's version of numpy had another default
         # generator, the site would have another kernel.
-        normal = np.random.Generator(np.random.PCG64(self.seed))
-        directions = normal.standard_normal((self.features, half)) * np.sqrt(2 * self.gamma)
-        angles = held @ directions
+        generator = np.random.Generator(np.random.PCG64(self.seed))
+        directions = generator.standard_normal((self.features, half)) * np.sqrt(2 * self.gamma)
+        angles = clipped @ directions
         waves = np.hstack([np.cos(angles), np.sin(angles)])
         return np.asarray(waves / np.sqrt(half))
 
@@ -235,9 +235,9 @@ class FederatedSite:
                 f"features of shape {rows.shape}; the plan has {plan.features} columns"
             )
         if not np.isfinite(rows).all():
-            i, j = np.argwhere(~np.isfinite(rows))[0].tolist()
+            row, column = np.argwhere(~np.isfinite(rows))[0].tolist()
             raise LearnerError(
-                f"X[{i}, {j}] = {rows[i, j]}, must be finite",
+                f"X[{row}, {column}] = {rows[row, column]}, must be finite",
                 hint="fill in what is missing by a rule that all sites share",
             )
         p, spread = check_soft(np.asarray(y, dtype=float), eta)
@@ -251,10 +251,11 @@ class FederatedSite:
         self.plan = plan
         self.least_patients = least_patients
         self.patients_in_sums: list[float] = []
-        self._asked: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()  # how often each question came
         self._rows = rows
         half_width = half_widths(spread, plan.eta0, plan.kappa)
         self._labels = read_labels(p, half_width, plan.boundary, plan.eta0)
+        # The question "start" sets the values that the weights multiply, and the constraints.
         self._features = rows
         self._Z = np.zeros((0, plan.size))
 
@@ -292,19 +293,22 @@ class FederatedSite:
         name = question.get("ask")
         if not isinstance(name, str) or name not in answers:
             raise LearnerError(f"the question {name!r} is unknown: {', '.join(answers)}")
-        before = {"system": "start", "predictor": "system", "corrector": "predictor"}.get(name)
-        if before is not None and not self._asked[before]:
-            raise LearnerError(f'the question "{name}" came before "{before}"')
+        # The other questions may come at any time.
+        earlier_question = {"system": "start", "predictor": "system", "corrector": "predictor"}.get(
+            name
+        )
+        if earlier_question is not None and not self._asked[earlier_question]:
+            raise LearnerError(f'the question "{name}" came before "{earlier_question}"')
         # Each question may be asked only so often, because many sums over the same rows, each with
         # other weights, would reveal the rows.
         self._asked[name] += 1
-        limit = 1
+        most_times = 1
         if name in ("system", "predictor", "corrector"):
-            limit = _STEPS
-        if self._asked[name] > limit:
+            most_times = _STEPS
+        if self._asked[name] > most_times:
             raise LearnerError(
                 f'the question "{name}" came {self._asked[name]} times, '
-                f"a fit asks it {limit} times",
+                f"a fit asks it {most_times} times",
                 hint="make another FederatedSite for another fit",
             )
         try:
@@ -321,17 +325,22 @@ class FederatedSite:
         return _finite(question, name, (length,), f'the question "{question["ask"]}"')
 
     def _number(self, question: Message, name: str) -> float:
+        """Return a number from a question; raise an error if it is a list."""
         return float(_finite(question, name, (), f'the question "{question["ask"]}"'))
 
     def _sums(self, _: Message) -> Message:
+        """Return the number of rows and the sum of every feature."""
         return {"rows": len(self._rows), "sums": self._rows.sum(axis=0).tolist()}
 
     def _squares(self, question: Message) -> Message:
-        away = self._rows - self._numbers(question, "mean", self.plan.features)
-        return {"squares": (away**2).sum(axis=0).tolist()}
+        """Return, for every feature, the sum of squared distances from the mean of all sites."""
+        distance = self._rows - self._numbers(question, "mean", self.plan.features)
+        return {"squares": (distance**2).sum(axis=0).tolist()}
 
     def _kinds(self, _: Message) -> Message:
+        """Return how many labels are of each kind, and how many soft ones exclude 1/2."""
         labels = self._labels
+        # The bounds are log-odds, so 1/2 is 0.
         beyond_half = labels.bounded & ((labels.lower > 0) | (labels.upper < 0))
         return {"kinds": list(labels.counts().values()), "beyond_half": int(beyond_half.sum())}
 
@@ -357,16 +366,16 @@ class FederatedSite:
         self._margins = problem.t
         self._costs = problem.c
         point = problem.A.indices
-        self._owner = self._patient[point]
-        self._Z = np.hstack(
-            [problem.A.data[:, None] * self._features[point], np.asarray(problem.B)]
-        )
-        short = problem.t - self._Z @ x
+        self._owner = self._patient[point]  # patient of every constraint
+        # Each constraint is about one point, with a sign that A holds.
+        signed_features = problem.A.data[:, None] * self._features[point]
+        self._Z = np.hstack([signed_features, np.asarray(problem.B)])
+        shortfall = problem.t - self._Z @ x
+        # The duals gamma and c - gamma, the surplus v and the shortfall xi start above 0.
         self._gamma = 0.5 * problem.c
         self._back = 0.5 * problem.c
-        self._v = np.maximum(-short, 0.0) + 1.0
-        self._xi = np.maximum(short, 0.0) + 1.0
-        self._length = 0.0
+        self._v = np.maximum(-shortfall, 0.0) + 1.0
+        self._xi = np.maximum(shortfall, 0.0) + 1.0
         self._moves: tuple[Array, Array, Array] | None = None
         return {"constraints": len(problem.c), "cost": float(problem.c.sum())}
 
@@ -376,12 +385,14 @@ class FederatedSite:
         The question has the length of the previous step, which the coordinator chose.
         """
         x = self._numbers(question, "x", self.plan.unknowns())
+        # Before the first step there are no changes yet.
         if self._moves is not None:
             length = self._number(question, "length")
-            self._gamma = self._gamma + length * self._moves[0]
-            self._back = self._back - length * self._moves[0]
-            self._v = self._v + length * self._moves[1]
-            self._xi = self._xi + length * self._moves[2]
+            d_gamma, d_v, d_xi = self._moves
+            self._gamma = self._gamma + length * d_gamma
+            self._back = self._back - length * d_gamma  # c - gamma
+            self._v = self._v + length * d_v
+            self._xi = self._xi + length * d_xi
         gamma = self._gamma
         back = self._back
         v = self._v
@@ -390,7 +401,9 @@ class FederatedSite:
         self._off = self._margins - self._Z @ x - xi + v
         self._count_patients()
         weighted = self._Z * self._give[:, None]
+        # The matrix is symmetric, so its upper triangle is enough.
         upper = np.triu_indices(self._Z.shape[1])
+        values = self._features @ x[: self.plan.size]  # decision values without intercept
         right = self._off + xi - v
         return {
             "matrix": (weighted.T @ self._Z)[upper].tolist(),
@@ -398,25 +411,29 @@ class FederatedSite:
             "right": (weighted.T @ right).tolist(),
             "products": float(gamma @ v + back @ xi),
             "missed": float(self._costs @ xi),
-            "squared_values": float(((self._features @ x[: self.plan.size]) ** 2).sum()),
+            "squared_values": float((values**2).sum()),
         }
 
     def _count_patients(self) -> None:
-        """Raise Refused if too few patients contribute to the weighted sums of a step."""
+        """Raise Refused if too few patients contribute to the weighted sums of a step.
+
+        The number of patients is that of equal weights: the squared sum of the patients' weights,
+        divided by the sum of their squared weights.
+        """
         weight = self._give * (self._Z**2).sum(axis=1)
-        of_patient = np.bincount(self._owner, weight)
-        total = float(of_patient.sum())
-        count = 0.0
+        patient_weight = np.bincount(self._owner, weight)
+        total = float(patient_weight.sum())
+        n_patients = 0.0
         if total > 0:
-            shares = of_patient / total
-            count = float(1.0 / (shares @ shares))
-        if count < self.least_patients:
+            shares = patient_weight / total
+            n_patients = float(1.0 / (shares @ shares))
+        if n_patients < self.least_patients:
             raise Refused(
-                f"{count:.1f} patients would make up the sums, "
+                f"{n_patients:.1f} patients would make up the sums, "
                 f"{self.least_patients:g} are the least",
                 hint="end here: the fit so far is kept, with its gap",
             )
-        self.patients_in_sums.append(count)
+        self.patients_in_sums.append(n_patients)
 
     def _change(self, dx: Array, to_v: Array, to_xi: Array) -> tuple[Array, Array, Array]:
         """Return the changes of gamma, v and xi that belong to a change ``dx`` of the unknowns x.
@@ -425,8 +442,8 @@ class FederatedSite:
         falls short of it. ``to_v`` is the change that the product gamma v shall have, and ``to_xi``
         the change that the product (c - gamma) xi shall have, with c the costs.
         """
-        h = self._off - to_xi / self._back + to_v / self._gamma
-        d_gamma = self._give * (h - self._Z @ dx)
+        right_of_rows = self._off - to_xi / self._back + to_v / self._gamma
+        d_gamma = self._give * (right_of_rows - self._Z @ dx)
         d_v = (to_v - self._v * d_gamma) / self._gamma
         d_xi = (to_xi + self._xi * d_gamma) / self._back
         return d_gamma, d_v, d_xi
@@ -453,19 +470,22 @@ class FederatedSite:
         to_v = -self._gamma * self._v
         to_xi = -self._back * self._xi
         d_gamma, d_v, d_xi = self._change(dx, to_v, to_xi)
+        # After a step of some length the sum of the products has changed by length * linear +
+        # length^2 * quadratic.
         linear = d_gamma @ self._v + self._gamma @ d_v - d_gamma @ self._xi + self._back @ d_xi
         quadratic = d_gamma @ d_v - d_gamma @ d_xi
         # After a full predictor step, each product of a variable and its dual variable would still
         # be the product of their two changes. The corrector subtracts it.
         self._to_v = to_v - d_gamma * d_v
         self._to_xi = to_xi + d_gamma * d_xi
-        h = self._off - self._to_xi / self._back + self._to_v / self._gamma
+        right_of_rows = self._off - self._to_xi / self._back + self._to_v / self._gamma
+        # The coordinator chooses ``centre``, the value of all products at which the corrector aims.
         per_centre = 1.0 / self._gamma - 1.0 / self._back
         return {
             "blocked": self._blocked(d_gamma, d_v, d_xi),
             "linear": float(linear),
             "quadratic": float(quadratic),
-            "right": (self._Z.T @ (self._give * h)).tolist(),
+            "right": (self._Z.T @ (self._give * right_of_rows)).tolist(),
             "right_per_centre": (self._Z.T @ (self._give * per_centre)).tolist(),
         }
 
@@ -601,7 +621,9 @@ def fit_federated(plan: FederatedPlan, sites: Sequence[Send], tol: float = 1e-12
     learned = scale is None
     x = solver.x
     s = float(x[-1]) if learned else float(plan.fixed_scale())
-    if learned and s <= _COLLAPSED * max(solver.typical_value / np.sqrt(rows), 1e-3):
+    # Decision values below a thousandth count as a thousandth (docs/methods.md 2).
+    size_of_values = max(solver.typical_value / np.sqrt(rows), 1e-3)
+    if learned and s <= _COLLAPSED * size_of_values:
         raise LearnerError(
             f"the learned scale collapsed to {s:.3g}",
             hint="use a wider eta0, a smaller C, or scale='fixed'",
@@ -706,7 +728,9 @@ def _moments(wire: _Wire) -> tuple[Array, Array, int]:
     mean = first["sums"] / rows
     second = wire.ask({"ask": "squares", "mean": mean.tolist()})
     deviation = np.sqrt(second["squares"] / rows)
-    return mean, np.where(deviation > 0, deviation, 1.0), rows
+    # A constant feature is divided by 1.
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    return mean, deviation, rows
 
 
 def _checked_scale(plan: FederatedPlan, wire: _Wire) -> float | None:
@@ -716,13 +740,13 @@ def _checked_scale(plan: FederatedPlan, wire: _Wire) -> float | None:
     """
     counts = wire.ask({"ask": "labels"})
     kinds = dict(zip(KIND_NAMES, counts["kinds"], strict=True))
-    certain = kinds["certain_negative"] + kinds["certain_positive"]
-    soft = kinds["two_sided"] + kinds["one_sided"]
-    if soft == 0 and min(kinds["certain_negative"], kinds["certain_positive"]) == 0:
+    n_certain = kinds["certain_negative"] + kinds["certain_positive"]
+    n_soft = kinds["two_sided"] + kinds["one_sided"]
+    if n_soft == 0 and min(kinds["certain_negative"], kinds["certain_positive"]) == 0:
         raise LearnerError("one class only among the labels of all sites: two are needed")
     if plan.scale != "learned":
         return plan.fixed_scale()
-    if certain == 0 or counts["beyond_half"] == 0:
+    if n_certain == 0 or counts["beyond_half"] == 0:
         raise LearnerError(
             "the scale cannot be learned: that takes a certain label, and a soft one that excludes "
             "1/2",
@@ -760,10 +784,10 @@ class _Coordinator:
     ) -> None:
         self.wire = wire
         self.learned = scale is None
-        size = plan.unknowns()
-        self.quadratic = np.zeros(size)
+        n_unknowns = plan.unknowns()
+        self.quadratic = np.zeros(n_unknowns)
         self.quadratic[: plan.size] = 1.0
-        self.x = np.zeros(size)
+        self.x = np.zeros(n_unknowns)
         if self.learned:
             self.x[-1] = _FIRST_SCALE
         start = {
@@ -800,7 +824,9 @@ class _Coordinator:
                 refused = str(error)
                 break
             gap = self._relative_gap(sums)
-            self.rounds.append(FederatedRound(step, gap, self.wire.sent, self.x.copy()))
+            self.rounds.append(
+                FederatedRound(step=step, gap=gap, sent=self.wire.sent, x=self.x.copy())
+            )
             if gap < best_gap:
                 best_gap = gap
                 best_x = self.x.copy()
@@ -808,13 +834,17 @@ class _Coordinator:
             if gap <= tol:
                 break
             length = self._step(sums)
-            if length == 0.0:
+            if length == 0.0:  # no further step is possible
                 break
         self.gap = best_gap
         self.x = best_x
         return refused
 
     def _relative_gap(self, sums: dict[str, Array]) -> float:
+        """Return the sum of all products of variables and multipliers, relative to the objective.
+
+        This sum bounds the distance of the objective from its optimum.
+        """
         products = float(sums["products"]) + self._product_of_scale()
         objective = 0.5 * float(self.quadratic @ self.x**2) + float(sums["missed"])
         return products / max(objective, _FLOOR * self.cost)
@@ -856,7 +886,7 @@ class _Coordinator:
         try:
             factor = cho_factor(self._newton_matrix(sums["matrix"]))
         except np.linalg.LinAlgError:
-            return 0.0
+            return 0.0  # rounding errors made the matrix indefinite
 
         # The predictor
         dx, d_price = self._direction(factor, sums["pull"], sums["right"], -product_of_scale)
@@ -895,11 +925,11 @@ class _Coordinator:
         row by row. If the scale s is learned, its diagonal element also has the multiplier of s
         divided by s.
         """
-        size = len(self.x)
-        upper = np.zeros((size, size))
-        upper[np.triu_indices(size)] = triangle
+        n_unknowns = len(self.x)
+        upper = np.zeros((n_unknowns, n_unknowns))
+        upper[np.triu_indices(n_unknowns)] = triangle
         matrix = upper + np.triu(upper, 1).T
-        matrix[np.diag_indices(size)] += self.quadratic
+        matrix[np.diag_indices(n_unknowns)] += self.quadratic
         if self.learned:
             matrix[-1, -1] += self.price / self.x[-1]
         return matrix
@@ -951,10 +981,11 @@ class _Coordinator:
         ``blocked`` says how many rows of all sites forbid each length. The scale s and its
         multiplier may forbid a length, too. The result is 0 if all lengths are forbidden.
         """
-        free = blocked == 0
+        is_allowed = blocked == 0
         if self.learned:
-            worst = max(-dx[-1] / self.x[-1], -d_price / self.price)
-            free &= worst * LENGTHS <= _CLOSE
-        if not free.any():
-            return 0.0
-        return float(LENGTHS[free].max())
+            # The larger share of the way to a bound that a step of length 1 would go.
+            nearest_bound = max(-dx[-1] / self.x[-1], -d_price / self.price)
+            is_allowed &= nearest_bound * LENGTHS <= _CLOSE
+        if not is_allowed.any():
+            return 0.0  # the fit ends
+        return float(LENGTHS[is_allowed].max())

@@ -23,6 +23,8 @@ from cad.learning.stored import SMALLEST, Declared, Plain, floats, words
 # A learned scale below this share of the largest decision value has collapsed to 0 (docs/methods.md
 # 2).
 _COLLAPSED = 1e-6
+# A largest decision value below this counts as this (:func:`_refuse_collapse`).
+_LEAST_DECISION = 1e-3
 # If the standard deviations of two features differ by more than this factor, the feature with the
 # smaller deviation has hardly any effect on a kernel.
 _UNLIKE = 100.0
@@ -176,6 +178,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
         if self.kernel != "precomputed":
             _warn_unscaled(X, getattr(self, "feature_names_in_", None))
         gram = self._make_gram(X, weight)
+        # The scale is None if it is learned.
         labels, self.kappa_, scale = self._read_labels(p, eta, weight)
         solution = self._solve(gram, self._problem(labels, weight, scale), start)
         self.scale_ = self._accept(solution, labels, weight, scale)
@@ -222,11 +225,11 @@ class ProbabilisticSVC(base.PointwiseMachine):
             raise LearnerError(f"{type(self).__name__} has no parameter {', '.join(unknown)}")
         # The learners are copied by copy.copy, because scikit-learn's clone takes as long as a fit.
         learners = [copy.copy(self) for _ in points]
-        for learner, point in zip(learners, points, strict=True):
-            learner.__dict__.update(point)
+        for changed, point in zip(learners, points, strict=True):
+            changed.__dict__.update(point)
         kernels = [(each.kernel, each.gamma, each.degree, each.coef0) for each in learners]
         probability = np.full((len(points), len(new)), np.nan)
-        read: dict[tuple[Any, ...], tuple[SoftLabels, float, float | None]] = {}
+        labels_by_settings: dict[tuple[Any, ...], tuple[SoftLabels, float, float | None]] = {}
         for kernel in dict.fromkeys(kernels):
             same_kernel = []
             for k, kernel_of_point in enumerate(kernels):
@@ -235,37 +238,47 @@ class ProbabilisticSVC(base.PointwiseMachine):
             try:
                 gram = learners[same_kernel[0]]._make_gram(rows, weight)
             except ValueError:
-                continue
+                continue  # the kernel cannot be used: the rows of its points stay NaN
             between = gram.kernel.between(new, rows)
-            last_fit = None
+            reusable_fit = None
             # Fits are made in the order of rising costs, because a solution in which no dual
             # variable is at its cost also holds for all higher costs.
             for k in sorted(same_kernel, key=lambda k: _cost_order(learners[k].C)):
-                each = learners[k]
-                label_settings = each.eta, each.eta0, each.kappa, each.boundary, each.scale
-                same_problem = (*label_settings, each.solver, each.tol)
+                learner = learners[k]
+                label_settings = (
+                    learner.eta,
+                    learner.eta0,
+                    learner.kappa,
+                    learner.boundary,
+                    learner.scale,
+                )
+                same_problem = (*label_settings, learner.solver, learner.tol)
                 try:
-                    costs = np.array(each._costs())
-                    if (
-                        last_fit is None
-                        or last_fit[0] != same_problem
-                        or (costs < last_fit[1]).any()
-                    ):
-                        if same_problem not in read:
-                            read[same_problem] = each._read_labels(p, eta, weight)
-                        labels, _, scale = read[same_problem]
-                        problem = each._problem(labels, weight, scale)
-                        solution = each._solve(gram, problem)
-                        s = each._accept(solution, labels, weight, scale)
-                        last = expit(_decision_values_of(between, solution) / s)
+                    costs = np.array(learner._costs())
+                    # The fit before serves this point, too, if it holds at higher costs, and no
+                    # cost of this point is lower.
+                    is_solved = (
+                        reusable_fit is not None
+                        and reusable_fit[0] == same_problem
+                        and not (costs < reusable_fit[1]).any()
+                    )
+                    if not is_solved:
+                        if same_problem not in labels_by_settings:
+                            labels_by_settings[same_problem] = learner._read_labels(p, eta, weight)
+                        labels, _, scale = labels_by_settings[same_problem]
+                        problem = learner._problem(labels, weight, scale)
+                        solution = learner._solve(gram, problem)
+                        s = learner._accept(solution, labels, weight, scale)
+                        latest = expit(_decision_values_of(between, solution) / s)
                         # If every dual variable is strictly below its cost, the optimality
                         # conditions do not depend on the costs. So the solution also holds at
                         # higher costs.
-                        free = solution.solver == "hybrid" and (solution.gamma < problem.c).all()
-                        last_fit = (same_problem, costs) if free else None
-                    probability[k] = last
+                        below_costs = (solution.gamma < problem.c).all()
+                        holds_at_higher_costs = solution.solver == "hybrid" and below_costs
+                        reusable_fit = (same_problem, costs) if holds_at_higher_costs else None
+                    probability[k] = latest
                 except _NO_FIT:
-                    continue
+                    continue  # its row stays NaN
         return probability
 
     def predict_labellings(
@@ -312,13 +325,13 @@ class ProbabilisticSVC(base.PointwiseMachine):
         coefficients = np.zeros(y.shape)
         # The coefficients ``starts`` are used only with solvers that end in the active-set method,
         # because the solution of this method does not depend on the start.
-        is_warm = (
-            starts is not None and self.solver in ("auto", "hybrid") and not gram.is_low_rank()
-        )
-        begin = np.asarray(starts) if is_warm else coefficients
+        ends_exact = self.solver in ("auto", "hybrid") and not gram.is_low_rank()
+        uses_starts = starts is not None and ends_exact
+        start_coefficients = np.asarray(starts) if uses_starts else coefficients
         for k, labelling in enumerate(y):
             spread = None if etas is None else np.asarray(etas)[k]
-            start = begin[k] if begin[k].any() else None
+            # Zeros mean that no start was given, or that the fit which it comes from failed.
+            start = start_coefficients[k] if start_coefficients[k].any() else None
             try:
                 p = base.read_targets(labelling)[1]
                 labels, _, scale = self._read_labels(p, spread, weight)
@@ -330,7 +343,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
                     solution = self._solve(gram, problem)
                 s = self._accept(solution, labels, weight, scale)
             except _NO_FIT:
-                continue
+                continue  # its predictions stay NaN
             coefficients[k] = solution.beta
             decision[k] = _decision_values_of(between, solution)
             probability[k] = expit(decision[k] / s)
@@ -383,13 +396,15 @@ class ProbabilisticSVC(base.PointwiseMachine):
         return labels, kappa, self._fixed_scale(labels, used, bounded)
 
     def _costs(self) -> tuple[float, float]:
+        """Return the checked costs of certain and of soft labels."""
         cost = base.check_cost("C", self.C)
-        return cost, cost if self.C_soft is None else base.check_cost("C_soft", self.C_soft)
+        cost_soft = cost if self.C_soft is None else base.check_cost("C_soft", self.C_soft)
+        return cost, cost_soft
 
     def _problem(self, labels: SoftLabels, weight: Array, scale: float | None) -> Problem:
         """Return the optimisation problem of the labels, with this estimator's costs."""
-        cost, soft = self._costs()
-        return soft_labels.probabilistic_problem(labels, cost * weight, soft * weight, scale)
+        cost, cost_soft = self._costs()
+        return soft_labels.probabilistic_problem(labels, cost * weight, cost_soft * weight, scale)
 
     def _accept(
         self, solution: Solution, labels: SoftLabels, weight: Array, scale: float | None
@@ -413,6 +428,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
         return _in_range("eta", self.eta, 0.5) if self.eta0 is None else self._floor()
 
     def _floor(self) -> float:
+        """Return the least half-width of an interval."""
         return 0.0 if self.eta0 is None else _in_range("eta0", self.eta0, 0.5)
 
     def _labels(self, p: Array, spread: ArrayLike, used: Any) -> tuple[SoftLabels, float, bool]:
@@ -431,7 +447,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
             return labels, kappa, True
         # kappa = 0 is tried only if eta0 is given, since otherwise intervals would have width 0.
         shares = _NARROWER if self.eta0 is None else (*_NARROWER, 0.0)
-        for narrower in (kappa * share for share in shares):
+        for share in shares:
+            narrower = kappa * share
             tried = self._labels_at(p, spread, narrower)
             if not _all_around_half(tried, used):
                 warnings.warn(
@@ -444,11 +461,13 @@ class ProbabilisticSVC(base.PointwiseMachine):
         return labels, kappa, False
 
     def _labels_at(self, p: Array, spread: ArrayLike, kappa: float) -> SoftLabels:
+        """Return the labels' constraints at a value of kappa."""
         try:
             p, spread = soft_labels.check_soft(p, spread)
-            half_width = (
-                kappa * spread if self.eta0 is None else half_widths(spread, self._floor(), kappa)
-            )
+            if self.eta0 is None:  # the papers' protocol, without a least half-width
+                half_width = kappa * spread
+            else:
+                half_width = half_widths(spread, self._floor(), kappa)
             # An interval of half-width 1 contains (0, 1) for any p, so larger half-widths are
             # reduced to 1.
             return read_labels(p, np.minimum(half_width, 1.0), self.boundary, self._precision())
@@ -462,7 +481,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
         """
         certain, informative = soft_labels.check_labels(labels, used)
         kinds = labels.kinds[certain]
-        if len(kinds) and kinds.min() == kinds.max():
+        one_kind = len(kinds) > 0 and kinds.min() == kinds.max()
+        if one_kind:
             warnings.warn(
                 f"every certain label is {KIND_NAMES[kinds[0]].removeprefix('certain_')}: "
                 "the margin is held on one side only",
@@ -511,12 +531,16 @@ def _warn_unscaled(rows: Array, names: Any) -> None:
     widest = varying[spread[varying].argmax()]
     if spread[widest] <= _UNLIKE * spread[narrowest]:
         return
-    name = [f"column {widest}", f"column {narrowest}"]
+    # An array has no names of its columns, so they are numbered.
+    widest_name = f"column {widest}"
+    narrowest_name = f"column {narrowest}"
     if names is not None:
-        name = [str(names[widest]), str(names[narrowest])]
+        widest_name = str(names[widest])
+        narrowest_name = str(names[narrowest])
     warnings.warn(
-        f"features of unlike scale: {name[0]} has a standard deviation of {spread[widest]:.3g}, "
-        f"{name[1]} of {spread[narrowest]:.3g}, which a kernel hardly sees; put StandardScaler "
+        f"features of unlike scale: {widest_name} has a standard deviation of "
+        f"{spread[widest]:.3g}, {narrowest_name} of {spread[narrowest]:.3g}, "
+        "which a kernel hardly sees; put StandardScaler "
         "before the learner, or take cad.default_learner(), which scales by itself",
         base.LearnerWarning,
         stacklevel=3,
@@ -524,18 +548,22 @@ def _warn_unscaled(rows: Array, names: Any) -> None:
 
 
 def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any) -> None:
+    """Raise an error if the scale s is nearly 0; warn if the decision function is constant.
+
+    ``used`` says which labels count: those whose weight is above 0.
+    """
     values = solution.f + solution.u[0]
     largest = float(np.abs(values).max())
     # Margins are exact to 1e-10 only, so a scale near 1e-9 cannot be told from a rounding error.
     # Therefore decision values that are all below a thousandth count as a thousandth here.
-    if s <= _COLLAPSED * max(largest, 1e-3):
+    if s <= _COLLAPSED * max(largest, _LEAST_DECISION):
         soft = ~labels.certain & used
         # An interval with the ends l and h in log-odds demands s l <= f + b <= s h. At s = 0 both
         # limits are 0, so the sign of the decision value f + b says whether a limit is violated.
-        out = (values[soft] < 0) & np.isfinite(labels.lower[soft])
-        out |= (values[soft] > 0) & np.isfinite(labels.upper[soft])
+        violated = (values[soft] < 0) & np.isfinite(labels.lower[soft])
+        violated |= (values[soft] > 0) & np.isfinite(labels.upper[soft])
         raise LearnerError(
-            f"the learned scale collapsed to {s:.3g}: {out.mean():.0%} of the "
+            f"the learned scale collapsed to {s:.3g}: {violated.mean():.0%} of the "
             f"{soft.sum()} soft intervals are violated",
             hint="use wider eta, smaller C, or scale='fixed'",
         )
@@ -550,7 +578,9 @@ def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any
 def _all_around_half(labels: SoftLabels, used: Any) -> bool:
     """Return whether there are soft intervals and each of them contains 1/2."""
     soft = labels.bounded & used
-    return bool(soft.any()) and not bool(((labels.lower > 0) | (labels.upper < 0))[soft].any())
+    # The bounds are log-odds, so 1/2 is 0.
+    beside_half = (labels.lower > 0) | (labels.upper < 0)
+    return bool(soft.any()) and not bool(beside_half[soft].any())
 
 
 def _in_range(name: str, value: Any, end: float) -> float:

@@ -71,7 +71,8 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
         Larger is better.
         """
         q = self.predict(X)
-        return soft_score(as_probabilities(y, self.estimator_.classes_), q, sample_weight)
+        target = as_probabilities(y, self.estimator_.classes_)
+        return soft_score(target, q, sample_weight)
 
     @property
     def n_features_in_(self) -> int:

@@ -63,7 +63,8 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
     if len(costs) != 4:
         raise LearnerError(f"costs = {costs!r}, must be (C_n, C_p, R_n, R_p)")
     names = ("C_n", "C_p", "R_n", "R_p")
-    c_n, c_p, r_n, r_p = (check_cost(n, v) for n, v in zip(names, costs, strict=True))
+    checked = [check_cost(name, cost) for name, cost in zip(names, costs, strict=True)]
+    c_n, c_p, r_n, r_p = checked
     relative_cost = r_p / c_p + r_n / c_n
     if relative_cost >= 1:
         raise LearnerError(
@@ -71,17 +72,20 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
             "must be < 1",
             hint="lower R_p or R_n, or use a learner without reject option",
         )
-    high = (c_n - r_n) / (c_n - r_n + r_p)
-    low = r_n / (c_p - r_p + r_n)
-    rho = (_entropy(low) - _entropy(high)) / (high - low)
-    tau_high = _entropy(high) / (1 - high)
-    tau_low = -_entropy(low) / low
+    # The two limits of the probability, between which it pays to refer, and the margins of the
+    # double hinge (docs/methods.md 3).
+    p_high = (c_n - r_n) / (c_n - r_n + r_p)
+    p_low = r_n / (c_p - r_p + r_n)
+    rho = (_entropy(p_low) - _entropy(p_high)) / (p_high - p_low)
+    tau_high = _entropy(p_high) / (1 - p_high)
+    tau_low = -_entropy(p_low) / p_low
+    # The decision values of this loss are log-odds, so the slope is 1.
     return RejectRule(
-        ((tau_high, rho), (-tau_low, -rho)),
-        ((1 - high, high - low), (low, high - low)),
-        _logit_of_number(low),
-        _logit_of_number(high),
-        1.0,
+        margins=((tau_high, rho), (-tau_low, -rho)),
+        costs=((1 - p_high, p_high - p_low), (p_low, p_high - p_low)),
+        lower=_logit_of_number(p_low),
+        upper=_logit_of_number(p_high),
+        slope=1.0,
     )
 
 
@@ -108,11 +112,18 @@ def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
         )
     if not r <= delta0 <= 1 - r:
         raise LearnerError(f"delta0 = {delta0!r}, must lie in [r, 1 - r] = [{r:g}, {1 - r:g}]")
-    pair = (1.0, 0.0), (1.0, (1 - 2 * r) / r)
+    margins = (1.0, 0.0)
+    costs = (1.0, (1 - 2 * r) / r)
     # The symmetric loss is W(y, H(r) f / r) / H(r) (docs/methods.md 3). y is the class, f the
     # decision value, H the entropy, and W the loss of :func:`asymmetric_rule` for the costs
     # (1, 1, r, r), whose decision values are log-odds. So H(r) / r times f are log-odds.
-    return RejectRule((pair[0], pair[0]), (pair[1], pair[1]), -delta0, delta0, _entropy(r) / r)
+    return RejectRule(
+        margins=(margins, margins),
+        costs=(costs, costs),
+        lower=-delta0,
+        upper=delta0,
+        slope=_entropy(r) / r,
+    )
 
 
 def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -> Problem:
@@ -150,15 +161,18 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
     used = np.flatnonzero(cost > 0)
     if len(np.unique(positive[used])) < 2:
         raise LearnerError("the samples that count are of one class only: two are needed")
-    side = np.where(positive[used], 0, 1)
-    margins = np.array(rule.margins)[side]
-    shares = np.array(rule.costs)[side]
+    # The rule has the positives' numbers first, then the negatives'.
+    class_in_rule = np.where(positive[used], 0, 1)
+    margins = np.array(rule.margins)[class_in_rule]
+    cost_factors = np.array(rule.costs)[class_in_rule]
+    sign = np.where(positive[used], 1.0, -1.0)
+    # The two rows of a sample follow one another.
     return pointwise_problem(
         len(positive),
-        np.repeat(used, 2),
-        np.repeat(np.where(positive[used], 1.0, -1.0), 2),
-        margins.ravel(),
-        (shares * cost[used, None]).ravel(),
+        point=np.repeat(used, 2),
+        sign=np.repeat(sign, 2),
+        t=margins.ravel(),
+        c=(cost_factors * cost[used, None]).ravel(),
     )
 
 
@@ -290,17 +304,19 @@ class RejectSVC(PointwiseMachine):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the class of every row, or ``reject_label`` where it is referred, shape (n,)."""
         values = self.decision_function(X)
-        kind = np.result_type(self.classes_, np.asarray(self.reject_label))
-        chosen = np.full(len(values), self.reject_label, dtype=kind)
-        chosen[values < self.thresholds_[0]] = self.classes_[0]
-        chosen[values > self.thresholds_[1]] = self.classes_[1]
-        return chosen
+        # The result's type must hold the classes and the label of referred rows.
+        dtype = np.result_type(self.classes_, np.asarray(self.reject_label))
+        predicted = np.full(len(values), self.reject_label, dtype=dtype)
+        predicted[values < self.thresholds_[0]] = self.classes_[0]
+        predicted[values > self.thresholds_[1]] = self.classes_[1]
+        return predicted
 
     def _probability(self, values: Array) -> Array:
         return np.asarray(expit(self.slope_ * values))
 
 
 def _entropy(p: float) -> float:
+    """Return the entropy -p ln p - (1 - p) ln(1 - p)."""
     return float(-p * np.log(p) - (1 - p) * np.log1p(-p))
 
 

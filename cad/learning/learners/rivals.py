@@ -36,11 +36,14 @@ from cad.learning.learners.trees import SoftExtraTrees, flatten, walk
 from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, check_trees, floats, whole
 
+# Largest number of Newton's steps.
 _NEWTON = 50
 # Largest gradient at which Newton's method stops. The limit is larger while C is chosen, to save
 # time, and smaller for the final fit.
 _CHOOSING = 1e-3
 _FITTED = 1e-6
+# A larger gradient of the final fit gives a warning.
+_WARNED = 1e-4
 _SCALINGS = ("rank", "clipped")
 MOST_SQUARE = 5000
 """Largest number of rows for a rival that needs a matrix of all pairs of rows. With so many rows a
@@ -108,7 +111,9 @@ def rival_notes(names: list[str], n_rows: int) -> list[str]:
     compared = rival_learners(n_rows)
     without_comparison = [name for name in names if name not in compared]
     why = f"more than {MOST_SQUARE:,} rows, and their time grows with the square or the cube"
-    notes = [f"not compared: {', '.join(without_comparison)} ({why})"] if without_comparison else []
+    notes = []
+    if without_comparison:
+        notes.append(f"not compared: {', '.join(without_comparison)} ({why})")
     if n_rows > MOST_GROWN:
         trees = ", ".join(name for name in names if name in compared)
         notes.append(f"{trees}: each tree is grown on at most {MOST_GROWN:,} of {n_rows:,} rows")
@@ -178,6 +183,7 @@ class GroupedLearner(SoftLearner):
             Log-odds of every row by a fit without the row's patient; NaN for a row of weight 0.
         """
         left_out = np.full(len(p), np.nan)
+        # Only rows of a weight above 0 are read, so only they get log-odds.
         left_out[weight > 0] = self._fit(*self._read_grouped(X, p, weight, groups))
         return left_out
 
@@ -229,35 +235,37 @@ class SoftLogistic(GroupedLearner):
         self.folds = folds
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
-        best = np.inf
+        """Choose scaling and C on inner folds, fit to all rows, and return left-out log-odds."""
+        least_loss = np.inf
         for scaling, scaler, rows in _scaled_rows(given, self.scaling):
-            folds = _splits(p, groups, self.folds)
-            lines = [_line_loss(rows[train], p[train]) for train, _ in folds]
-            last = np.inf
+            splits = _splits(p, groups, self.folds)
+            # One for each inner fold; each is fitted at one cost after another.
+            lines = [_line_loss(rows[train], p[train]) for train, _ in splits]
+            last_loss = np.inf
             for C in self.Cs:
-                z = np.empty(len(p))
-                for (train, test), line in zip(folds, lines, strict=True):
-                    coefficients, b = line.fitted(C * weight[train], _CHOOSING)
-                    z[test] = rows[test] @ coefficients + b
-                loss = float(weight @ cross_entropies(p, expit(z)))
-                if loss < best:
-                    best = loss
+                log_odds = np.empty(len(p))
+                for (train, test), line in zip(splits, lines, strict=True):
+                    coefficients, intercept = line.fitted(C * weight[train], _CHOOSING)
+                    log_odds[test] = rows[test] @ coefficients + intercept
+                loss = float(weight @ cross_entropies(p, expit(log_odds)))
+                if loss < least_loss:
+                    least_loss = loss
                     self.C_ = float(C)
-                    chosen = rows
-                    left_out = z
+                    chosen_rows = rows
+                    left_out = log_odds
                     self.scaling_ = scaling
                     self.scaler_ = scaler
                 # As the cost C rises, the loss on inner folds falls first and then rises. Larger
                 # values of C would be worse and slower.
-                if loss > last:
+                if loss > last_loss:
                     break
-                last = loss
-        whole = _line_loss(chosen, p)
-        self.coef_, self.intercept_ = whole.fitted(self.C_ * weight, _FITTED)
-        if whole.missed > 1e-4:
+                last_loss = loss
+        final_line = _line_loss(chosen_rows, p)
+        self.coef_, self.intercept_ = final_line.fitted(self.C_ * weight, _FITTED)
+        if final_line.missed > _WARNED:
             warnings.warn(
                 f"SoftLogistic: not converged in {_NEWTON} Newton steps, "
-                f"gradient {whole.missed:.1e}",
+                f"gradient {final_line.missed:.1e}",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -269,6 +277,7 @@ class SoftLogistic(GroupedLearner):
         return self._linear(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _linear(self, rows: Array) -> Array:
+        """Return the log-odds of checked rows, shape (n,)."""
         scaled = rows if self.scaler_ is None else self.scaler_.transform(rows)
         values: Array = scaled @ self.coef_ + self.intercept_
         return values
@@ -326,36 +335,45 @@ class RidgeProbability(GroupedLearner):
     folds: int = 5
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
+        """Choose scaling, gamma and alpha, and keep the fit to all rows with them."""
         if self.choose not in ("left-out error", "likelihood"):
             raise LearnerError(f"choose = {self.choose!r}: known are left-out error, likelihood")
         self.mean_ = float(np.average(p, weights=weight))
         # A weight is the precision (1 / variance) of its label. So ridge regression solves
         # equations with the matrix S K S + alpha I. K is the kernel matrix, and S has the square
         # roots of the weights on its diagonal.
-        root = np.sqrt(weight)
-        target = root * (p - self.mean_)
-        splits = [test for _, test in _splits(p, groups, self.folds)]
-        best = np.inf
+        root_of_weight = np.sqrt(weight)
+        target = root_of_weight * (p - self.mean_)
+        left_out_groups = [test for _, test in _splits(p, groups, self.folds)]
+        least_loss = np.inf
         for scaling, scaler, rows in _scaled_rows(given, self.scaling):
             distances = squared_distances(rows, rows) / rows.shape[1]
             for gamma in self.gammas:
-                values, vectors = np.linalg.eigh(root[:, None] * np.exp(-gamma * distances) * root)
-                values = np.maximum(values, 0.0)
-                turned = vectors.T @ target
+                weighted_kernel = (
+                    root_of_weight[:, None] * np.exp(-gamma * distances) * root_of_weight
+                )
+                eigenvalues, eigenvectors = np.linalg.eigh(weighted_kernel)
+                # Rounding can make an eigenvalue slightly negative.
+                eigenvalues = np.maximum(eigenvalues, 0.0)
+                # In the basis of the eigenvectors the equations of every alpha are diagonal.
+                rotated_target = eigenvectors.T @ target
                 for alpha in self.alphas:
                     if self.choose == "likelihood":
-                        loss = _minus_likelihood(values + alpha, turned)
+                        loss = _minus_likelihood(eigenvalues + alpha, rotated_target)
                     else:
-                        shrinkage = values / (values + alpha)
-                        loss = _left_out_error(vectors, shrinkage, turned, target, splits)
-                    if loss < best:
-                        best = loss
+                        shrinkage = eigenvalues / (eigenvalues + alpha)
+                        loss = _left_out_error(
+                            eigenvectors, shrinkage, rotated_target, target, left_out_groups
+                        )
+                    if loss < least_loss:
+                        least_loss = loss
                         self.gamma_ = float(gamma)
                         self.alpha_ = float(alpha)
                         self.scaling_ = scaling
                         self.scaler_ = scaler
                         self.rows_ = rows
-                        self.dual_ = root * (vectors @ (turned / (values + alpha)))
+                        solution = eigenvectors @ (rotated_target / (eigenvalues + alpha))
+                        self.dual_ = root_of_weight * solution
         # The left-out predictions of this learner are not needed, because it is no member of an
         # ensemble.
         return np.full(len(p), np.nan)
@@ -427,6 +445,7 @@ class SoftSVM(GroupedLearner):
     folds: int = 5
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
+        """Choose scaling, gamma and C on inner folds, and fit; return left-out log-odds."""
         positive = p > 0.5
         if positive.all() or not positive.any():
             raise LearnerError(
@@ -434,39 +453,44 @@ class SoftSVM(GroupedLearner):
                 hint="labels above .5 are positive",
             )
         splits = _splits(p, groups, self.folds)
-        best = np.inf
+        least_loss = np.inf
         for scaling, scaler, rows in _scaled_rows(given, self.scaling):
             distances = squared_distances(rows, rows) / rows.shape[1]
             for gamma in self.gammas:
                 K = np.exp(-gamma * distances)
-                last = np.inf
+                last_loss = np.inf
                 for C in self.Cs:
-                    values = _left_out_margins(K, positive, C * weight, splits)
-                    predicted = np.isfinite(values)
-                    if not predicted.any():
+                    margins = _left_out_margins(K, positive, C * weight, splits)
+                    has_margin = np.isfinite(margins)
+                    if not has_margin.any():
+                        # The training rows of every fold have one class only.
                         continue
-                    slope, offset = fit_sigmoid(values[predicted], p[predicted], weight[predicted])
-                    q = expit(slope * values[predicted] + offset)
-                    loss = float(weight[predicted] @ cross_entropies(p[predicted], q))
-                    if loss < best:
-                        best = loss
+                    f = margins[has_margin]
+                    p_judged = p[has_margin]
+                    weight_judged = weight[has_margin]
+                    slope, offset = fit_sigmoid(f, p_judged, weight_judged)
+                    q = expit(slope * f + offset)
+                    loss = float(weight_judged @ cross_entropies(p_judged, q))
+                    if loss < least_loss:
+                        least_loss = loss
                         self.C_ = float(C)
                         self.gamma_ = float(gamma)
                         self.scaling_ = scaling
                         self.scaler_ = scaler
                         self.sigmoid_ = np.array([slope, offset])
-                        chosen = rows
-                        kernel = K
-                        left_out = slope * values + offset
+                        chosen_rows = rows
+                        chosen_kernel = K
+                        left_out = slope * margins + offset
                     # As the cost C rises, the loss on inner folds falls first and then rises.
                     # Larger values of C would be worse and slower.
-                    if loss > last:
+                    if loss > last_loss:
                         break
-                    last = loss
-        if not np.isfinite(best):
+                    last_loss = loss
+        # Without a finite loss nothing was chosen above.
+        if not np.isfinite(least_loss):
             raise LearnerError("no inner fold has training rows of both classes")
-        machine = _machine(kernel, positive, self.C_ * weight)
-        self.rows_ = chosen[machine.support_]
+        machine = _machine(chosen_kernel, positive, self.C_ * weight)
+        self.rows_ = chosen_rows[machine.support_]
         self.dual_ = machine.dual_coef_[0]
         self.intercept_ = float(machine.intercept_[0])
         return left_out
@@ -477,6 +501,7 @@ class SoftSVM(GroupedLearner):
         return self._margins(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _margins(self, X: Array) -> Array:
+        """Return the decision values of checked rows, shape (n,)."""
         rows = X if self.scaler_ is None else self.scaler_.transform(X)
         K = np.exp(-self.gamma_ * squared_distances(rows, self.rows_) / X.shape[1])
         values: Array = K @ self.dual_ + self.intercept_
@@ -488,6 +513,7 @@ class SoftSVM(GroupedLearner):
 
 
 def _machine(K: Array, positive: NDArray[np.bool_], cost: Array) -> SVC:
+    """Return an SVM fitted to a kernel matrix, with a cost for each row."""
     return SVC(C=1.0, kernel="precomputed").fit(K, positive, cost)
 
 
@@ -498,13 +524,13 @@ def _left_out_margins(
     splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
 ) -> Array:
     """Return the decision values of left-out rows; NaN if the training rows have one class only."""
-    values = np.full(len(positive), np.nan)
+    margins = np.full(len(positive), np.nan)
     for train, test in splits:
         if len(np.unique(positive[train])) < 2:
-            continue
+            continue  # no SVM can be fitted, so the left-out rows keep NaN
         machine = _machine(K[np.ix_(train, train)], positive[train], cost[train])
-        values[test] = machine.decision_function(K[np.ix_(test, train)])
-    return values
+        margins[test] = machine.decision_function(K[np.ix_(test, train)])
+    return margins
 
 
 @dataclass(eq=False, repr=False)
@@ -566,23 +592,27 @@ class SoftBoosting(GroupedLearner):
     seed: int = 0
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
+        """Choose depth and number of trees on inner folds, grow them on all rows, and return
+        left-out log-odds.
+        """
         rows = given.astype(np.float32)
         splits = _splits(p, groups, self.folds)
-        best = np.inf
+        least_loss = np.inf
         for depth in self.depths:
-            for n_trees, f in enumerate(self._left_out(rows, p, weight, splits, depth)):
-                loss = float(weight @ cross_entropies(p, expit(f)))
-                if loss < best:
-                    best = loss
+            for n_trees, log_odds in enumerate(self._left_out(rows, p, weight, splits, depth)):
+                loss = float(weight @ cross_entropies(p, expit(log_odds)))
+                if loss < least_loss:
+                    least_loss = loss
                     self.depth_ = int(depth)
                     self.n_trees_ = n_trees
-                    left_out = f.copy()
+                    left_out = log_odds.copy()  # ``_left_out`` changes its array in place
         self.start_ = _log_odds(p, weight)
-        steps = self._steps(rows, p, weight, self.depth_)
-        grown = [step for step, _ in zip(steps, range(self.n_trees_), strict=False)]
-        for name, array in flatten([tree for tree, _ in grown]).items():
+        growing = self._steps(rows, p, weight, self.depth_)
+        steps_taken = [step for step, _ in zip(growing, range(self.n_trees_), strict=False)]
+        for name, array in flatten([tree for tree, _ in steps_taken]).items():
             setattr(self, name, array)
-        self.values_ = np.concatenate([np.empty(0), *(values for _, values in grown)])
+        # The empty array comes first, because the chosen number of trees may be 0.
+        self.values_ = np.concatenate([np.empty(0), *(values for _, values in steps_taken)])
         return left_out
 
     def _left_out(
@@ -598,32 +628,43 @@ class SoftBoosting(GroupedLearner):
         The log-odds of a row come from the training rows of the split whose test rows hold the row.
         Every step yields the same array, changed in place. ``depth`` is that of each tree.
         """
-        f = np.empty(len(p))
+        log_odds = np.empty(len(p))
         for train, test in splits:
-            f[test] = _log_odds(p[train], weight[train])
-        growing = [self._steps(rows[train], p[train], weight[train], depth) for train, _ in splits]
-        tests = [rows[test] for _, test in splits]
+            log_odds[test] = _log_odds(p[train], weight[train])
+        steps_of_splits = [
+            self._steps(rows[train], p[train], weight[train], depth) for train, _ in splits
+        ]
+        test_rows = [rows[test] for _, test in splits]
         lowest = np.inf
-        waited = 0
-        while waited <= _PATIENCE:
-            loss = float(weight @ cross_entropies(p, expit(f)))
-            yield f
-            lowest, waited = (loss, 0) if loss < lowest else (lowest, waited + 1)
-            for (_, test), inside, steps in zip(splits, tests, growing, strict=True):
-                step = next(steps, None)
-                if step is None:
-                    return
-                f[test] += step[1][step[0].apply(inside)]
+        trees_without_gain = 0
+        while trees_without_gain <= _PATIENCE:
+            loss = float(weight @ cross_entropies(p, expit(log_odds)))
+            yield log_odds
+            if loss < lowest:
+                lowest = loss
+                trees_without_gain = 0
+            else:
+                trees_without_gain += 1
+            for (_, test), rows_of_test, steps in zip(
+                splits, test_rows, steps_of_splits, strict=True
+            ):
+                next_step = next(steps, None)
+                if next_step is None:
+                    return  # the largest number of trees is reached
+                tree, node_values = next_step
+                log_odds[test] += node_values[tree.apply(rows_of_test)]
 
     def _steps(
         self, rows: NDArray[np.float32], p: Array, weight: Array, depth: int
     ) -> Iterator[tuple[Any, Array]]:
         """Yield each tree, and the amounts that it adds to the log-odds at each of its nodes."""
         rng = np.random.RandomState(self.seed)
-        f = np.full(len(p), _log_odds(p, weight))
+        log_odds = np.full(len(p), _log_odds(p, weight))
         n_drawn = max(2, int(self.sample * len(p)))
         for _ in range(self.trees):
-            q = expit(f)
+            q = expit(log_odds)
+            # First and second derivative of the loss by the log-odds of each row (the first with a
+            # minus sign). The clip keeps steps finite where q is nearly 0 or 1.
             curvature = weight * np.maximum(q * (1 - q), 1e-3)
             slope = weight * (p - q)
             drawn = rng.permutation(len(p))[:n_drawn]
@@ -634,23 +675,26 @@ class SoftBoosting(GroupedLearner):
                 random_state=rng,
             )
             with config_context(skip_parameter_validation=True, assume_finite=True):
-                grower.fit(
-                    rows[drawn], (slope / curvature)[drawn], curvature[drawn], check_input=False
-                )
+                # The tree is fitted to the Newton step of each row, weighted by the curvature.
+                newton_step = (slope / curvature)[drawn]
+                grower.fit(rows[drawn], newton_step, curvature[drawn], check_input=False)
             tree = grower.tree_
             leaf = tree.apply(rows)
-            n = tree.node_count
+            n_nodes = tree.node_count
             # The value of a leaf is the sum of slopes divided by the sum of curvatures. The 1 that
             # is added to the curvatures draws the value of a leaf with few rows towards 0.
-            values = np.bincount(leaf, slope, n) / (np.bincount(leaf, curvature, n) + 1.0)
-            f += self.rate * values[leaf]
-            yield tree, self.rate * values
+            sum_of_slopes = np.bincount(leaf, slope, n_nodes)
+            sum_of_curvatures = np.bincount(leaf, curvature, n_nodes)
+            node_values = sum_of_slopes / (sum_of_curvatures + 1.0)
+            log_odds += self.rate * node_values[leaf]
+            yield tree, self.rate * node_values
 
     def _probability(self, X: Array) -> Array:
         probability: Array = expit(self._log_odds(X))
         return probability
 
     def _log_odds(self, X: Array) -> Array:
+        """Return the log-odds of checked rows, shape (n,)."""
         nodes = (self.features_, self.thresholds_, self.left_, self.right_, self.values_)
         rows = np.ascontiguousarray(X, dtype=np.float32)
         return self.start_ + walk(rows, self.roots_, *nodes)
@@ -663,23 +707,29 @@ class SoftBoosting(GroupedLearner):
 
 
 def _log_odds(p: Array, weight: Array) -> float:
-    return float(logit(np.clip(np.average(p, weights=weight), 0.01, 0.99)))
+    """Return the log-odds of the weighted mean label, which is clipped to [.01, .99]."""
+    mean = np.average(p, weights=weight)
+    return float(logit(np.clip(mean, 0.01, 0.99)))
 
 
 def _scaled_rows(X: Array, names: tuple[str, ...]) -> Iterator[tuple[str, Any, Array]]:
     """Yield for every named scaling its name, the fitted scaler and the scaled rows."""
     for name in names:
-        scaler = None if name == "given" else SCALERS[name]().fit(X)
-        yield name, scaler, X if scaler is None else scaler.transform(X)
+        if name == "given":  # the features as they are
+            yield name, None, X
+        else:
+            scaler = SCALERS[name]().fit(X)
+            yield name, scaler, scaler.transform(X)
 
 
 def _splits(
     p: Array, groups: NDArray[Any], folds: int
 ) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    n = min(folds, len(np.unique(groups)))
-    if n < 2:
+    """Return the training rows and the test rows of every inner fold; patients stay whole."""
+    n_folds = min(folds, len(np.unique(groups)))
+    if n_folds < 2:
         raise LearnerError("inner folds need at least two patients")
-    return list(GroupKFold(n).split(p, groups=groups))
+    return list(GroupKFold(n_folds).split(p, groups=groups))
 
 
 class _DualLine:
@@ -693,13 +743,13 @@ class _DualLine:
         self.p = p
         self.K = rows @ rows.T
         # The fit at each cost starts from the solution at the last cost.
-        self.at = (np.zeros(len(p)), 0.0)
+        self.last_solution = (np.zeros(len(p)), 0.0)
         self.missed = 0.0
 
     def fitted(self, cost: Array, tol: float) -> tuple[Array, float]:
         """Return the weights of the features and the intercept, given each row's cost."""
-        alpha, b, self.missed = _newton(self.K, self.p, cost, *self.at, tol)
-        self.at = (alpha, b)
+        alpha, b, self.missed = _newton(self.K, self.p, cost, *self.last_solution, tol)
+        self.last_solution = (alpha, b)
         return self.rows.T @ alpha, b
 
 
@@ -717,12 +767,13 @@ class _PrimalLine:
     def fitted(self, cost: Array, tol: float) -> tuple[Array, float]:
         """Return the weights of the features and the intercept, given each row's cost."""
         precision = np.ones(self.design.shape[1])
-        precision[0] = 0.0
+        precision[0] = 0.0  # the intercept has no penalty
         beta = fit_logistic(self.design, self.p, weight=cost[None], precision=precision)[0]
         return beta[1:], float(beta[0])
 
 
 def _line_loss(rows: Array, p: Array) -> _DualLine | _PrimalLine:
+    """Return the penalised logistic regression of these rows, in the quicker of two forms."""
     return _PrimalLine(rows, p) if 2 * rows.shape[1] < len(rows) else _DualLine(rows, p)
 
 
@@ -746,46 +797,57 @@ def _newton(
         cost / largest cost. It is zero at the optimum, and at most ``tol`` if the steps converged.
     """
     alpha = alpha.copy()
-    f = K @ alpha
-    share = cost / cost.max()
-    value = _logistic_objective(alpha, f, b, p, cost)
+    expansion = K @ alpha
+    relative_cost = cost / cost.max()
+    objective = _logistic_objective(alpha, expansion, b, p, cost)
     for _ in range(_NEWTON):
-        q = expit(f + b)
-        if max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))) <= tol:
+        q = expit(expansion + b)
+        gradient = max(np.max(np.abs(alpha / cost + q - p)), abs(relative_cost @ (q - p)))
+        if gradient <= tol:
             break
         # Newton's step solves (K + W^-1) alpha = target with W = cost q (1 - q). The equations are
         # solved by way of the matrix I + W^1/2 K W^1/2. Its eigenvalues are at least 1 however near
         # q is to 0 or 1 (Rasmussen and Williams 2006, algorithm 3.1).
-        weight = np.maximum(q * (1 - q), 1e-10)
-        root = np.sqrt(cost * weight)
-        inside = root[:, None] * K
-        inside *= root
-        inside.flat[:: len(p) + 1] += 1.0
-        factor = cho_factor(inside, lower=True, overwrite_a=True, check_finite=False)
-        both = np.column_stack([(f + b + (p - q) / weight), np.ones(len(p))]) * root[:, None]
-        solved = root[:, None] * cho_solve(factor, both, check_finite=False)
-        new_b = float(solved[:, 0].sum() / solved[:, 1].sum())
-        step = solved[:, 0] - new_b * solved[:, 1] - alpha
-        step_b = new_b - b
-        rise = K @ step
+        weight = np.maximum(q * (1 - q), 1e-10)  # it is a divisor below
+        root_of_weight = np.sqrt(cost * weight)
+        matrix = root_of_weight[:, None] * K
+        matrix *= root_of_weight
+        matrix.flat[:: len(p) + 1] += 1.0  # the diagonal
+        factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        # Two right sides: the target of the step, and ones, from which the intercept follows. The
+        # coefficients sum to 0, because the intercept has no penalty.
+        target = expansion + b + (p - q) / weight
+        right_sides = np.column_stack([target, np.ones(len(p))]) * root_of_weight[:, None]
+        solutions = root_of_weight[:, None] * cho_solve(factor, right_sides, check_finite=False)
+        new_b = float(solutions[:, 0].sum() / solutions[:, 1].sum())
+        alpha_step = solutions[:, 0] - new_b * solutions[:, 1] - alpha
+        b_step = new_b - b
+        expansion_step = K @ alpha_step
+        # The step is halved until the objective does not rise by more than a rounding error. A step
+        # of a millionth is accepted as it is, so that the loop ends.
         length = 1.0
         while length > 1e-6:
-            new = alpha + length * step
-            trial = _logistic_objective(new, f + length * rise, b + length * step_b, p, cost)
-            if trial <= value + 1e-12 * abs(value):
+            new_alpha = alpha + length * alpha_step
+            new_objective = _logistic_objective(
+                new_alpha, expansion + length * expansion_step, b + length * b_step, p, cost
+            )
+            if new_objective <= objective + 1e-12 * abs(objective):
                 break
             length /= 2
-        alpha = alpha + length * step
-        f = f + length * rise
-        b = b + length * step_b
-        value = trial
-    q = expit(f + b)
-    return alpha, b, float(max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))))
+        alpha = alpha + length * alpha_step
+        expansion = expansion + length * expansion_step
+        b = b + length * b_step
+        objective = new_objective
+    q = expit(expansion + b)
+    missed = max(np.max(np.abs(alpha / cost + q - p)), abs(relative_cost @ (q - p)))
+    return alpha, b, float(missed)
 
 
 def _logistic_objective(alpha: Array, f: Array, b: float, p: Array, cost: Array) -> float:
-    z = f + b
-    return float(alpha @ f / 2 + cost @ (np.logaddexp(0.0, z) - p * z))
+    """Return alpha'f / 2 plus the sum of cost times cross-entropy, with f = K alpha."""
+    log_odds = f + b
+    cross_entropy = np.logaddexp(0.0, log_odds) - p * log_odds
+    return float(alpha @ f / 2 + cost @ cross_entropy)
 
 
 def _minus_likelihood(variances: Array, turned: Array) -> float:
@@ -806,16 +868,24 @@ def _minus_likelihood(variances: Array, turned: Array) -> float:
 
 
 def _left_out_error(
-    vectors: Array, shrinkage: Array, turned: Array, p: Array, splits: list[NDArray[np.intp]]
+    eigenvectors: Array,
+    shrinkage: Array,
+    rotated_target: Array,
+    p: Array,
+    splits: list[NDArray[np.intp]],
 ) -> float:
     """Return the sum of squared errors of cross-validation over groups of rows (``splits``).
 
     The formula needs only one fit, to all rows. No group has to be left out of a fit.
     """
-    residual = p - vectors @ (shrinkage * turned)
+    residual = p - eigenvectors @ (shrinkage * rotated_target)
     total = 0.0
     for group in splits:
-        of_group = vectors[group]
-        inside = np.eye(len(group)) - (of_group * shrinkage) @ of_group.T
-        total += float(np.sum(np.linalg.solve(inside, residual[group]) ** 2))
+        # The residuals of a fit without the group are those of the full fit, divided by one minus
+        # the group's block of the hat matrix.
+        eigenvectors_of_group = eigenvectors[group]
+        unexplained = (
+            np.eye(len(group)) - (eigenvectors_of_group * shrinkage) @ eigenvectors_of_group.T
+        )
+        total += float(np.sum(np.linalg.solve(unexplained, residual[group]) ** 2))
     return total

@@ -46,6 +46,7 @@ class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         values = self._scaled(rows)
         self.mean_ = values.mean(axis=0)
         spread = values.std(axis=0)
+        # A constant column is divided by 1.
         self.scale_ = np.where(spread > 0, spread, 1.0)
         return self
 
@@ -56,9 +57,11 @@ class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         return (self._scaled(rows) - self.mean_) / self.scale_
 
     def _learn(self, rows: Array) -> None:
+        """Learn the subclass's transformation from the training rows."""
         raise NotImplementedError
 
     def _scaled(self, rows: Array) -> Array:
+        """Return the rows after the subclass's transformation, shape (n, d)."""
         raise NotImplementedError
 
 
@@ -86,19 +89,25 @@ class RankScaler(_Scaler):
     ranks_: Array
 
     def _learn(self, rows: Array) -> None:
+        """Learn the quantiles of each column and their ranks."""
         levels = np.linspace(0, 1, min(RANK_QUANTILES, len(rows)))
         self.quantiles_ = np.quantile(rows, levels, axis=0)
-        # ``size`` is the largest absolute value of the column, without its least and largest
-        # quantile, which may be outliers.
-        size = np.abs(self.quantiles_[1:-1]).max(axis=0, initial=0.0)
-        new = np.diff(self.quantiles_, axis=0) > _HAIR * size
+        # ``typical_size`` is the largest absolute value of the column, without its least and
+        # largest quantile, which may be outliers.
+        typical_size = np.abs(self.quantiles_[1:-1]).max(axis=0, initial=0.0)
+        # Whether each quantile but the first differs from the one before.
+        is_new = np.diff(self.quantiles_, axis=0) > _HAIR * typical_size
         self.ranks_ = np.repeat(levels[:, None], rows.shape[1], axis=1)
-        for j in np.flatnonzero(~new.all(axis=0)):
-            block = np.concatenate([[0], np.cumsum(new[:, j])])
-            self.ranks_[:, j] = (np.bincount(block, levels) / np.bincount(block))[block]
+        for column in np.flatnonzero(~is_new.all(axis=0)):
+            # Equal quantiles have the same number; they all get the mean of their levels.
+            value_number = np.concatenate([[0], np.cumsum(is_new[:, column])])
+            mean_rank = np.bincount(value_number, levels) / np.bincount(value_number)
+            self.ranks_[:, column] = mean_rank[value_number]
 
     def _scaled(self, rows: Array) -> Array:
-        return np.column_stack([*map(np.interp, rows.T, self.quantiles_.T, self.ranks_.T)])
+        # Each column is interpolated between its own quantiles.
+        columns = map(np.interp, rows.T, self.quantiles_.T, self.ranks_.T)
+        return np.column_stack(list(columns))
 
     def check_stored(self) -> None:
         """Check, on loading, that quantiles and ranks ascend, because interpolation needs it.
@@ -135,6 +144,7 @@ class ClippedScaler(_Scaler):
     def _learn(self, rows: Array) -> None:
         self.center_ = rows.mean(axis=0)
         spread = rows.std(axis=0)
+        # A constant column is divided by 1.
         self.spread_ = np.where(spread > 0, spread, 1.0)
 
     def _scaled(self, rows: Array) -> Array:

@@ -85,7 +85,8 @@ def half_widths(spread: ArrayLike, precision: float, kappa: float) -> Array:
     >>> half_widths([0.0, 0.3, 0.9], precision=0.125, kappa=1.0).round(3).tolist()
     [0.125, 0.3, 0.5]
     """
-    return np.clip(np.maximum(precision, kappa * np.asarray(spread, dtype=float)), 0.0, WIDEST)
+    by_spread = kappa * np.asarray(spread, dtype=float)
+    return np.clip(np.maximum(precision, by_spread), 0.0, WIDEST)
 
 
 def _kinds_of_labels(
@@ -239,9 +240,11 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
     for name, value in (("y", p), ("eta", eta)):
         # For NaN both comparisons are false, so NaN is found, too.
         if value.size and not (value.min() >= 0 and value.max() <= 1):
-            i = int(np.argmax(np.broadcast_to(~((value >= 0) & (value <= 1)), p.shape)))
-            outside = np.broadcast_to(value, p.shape)[i]
-            raise ValueError(f"{name}[{i}] = {outside!r}, must lie in [0, 1]")
+            # A single number is one for all samples.
+            values = np.broadcast_to(value, p.shape)
+            in_range = (values >= 0) & (values <= 1)
+            first = int(np.argmax(~in_range))
+            raise ValueError(f"{name}[{first}] = {values[first]!r}, must lie in [0, 1]")
     eta = np.broadcast_to(eta, p.shape)
     return p, eta
 
@@ -278,7 +281,8 @@ def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDAr
             hint="give smaller eta, or certain labels",
         )
     kinds = labels.kinds[certain]
-    if len(kinds) and kinds.min() == kinds.max() and not informative.any():
+    one_class = len(kinds) > 0 and kinds.min() == kinds.max()
+    if one_class and not informative.any():
         raise LearnerError("one class only among the labels: two are needed")
     return certain, informative
 
@@ -313,24 +317,29 @@ def probabilistic_problem(
     certain = labels.certain & (cost_certain > 0)
     # There is one row (constraint) for each certain label and each finite bound. The rows of one
     # sample are neighbours, because the solvers need this order.
-    point, upper = np.nonzero(
-        np.column_stack(
-            [soft & np.isfinite(labels.lower) | certain, soft & np.isfinite(labels.upper)]
-        )
-    )
+    has_lower_row = certain | (soft & np.isfinite(labels.lower))
+    has_upper_row = soft & np.isfinite(labels.upper)
+    point, is_upper = np.nonzero(np.column_stack([has_lower_row, has_upper_row]))
     hard = labels.certain[point]
-    sign = np.where(np.where(hard, labels.kinds[point] == CERTAIN_POSITIVE, upper == 0), 1.0, -1.0)
+    # A row of sign 1 keeps the decision value up: a positive label, or the lower bound of an
+    # interval.
+    keeps_up = np.where(hard, labels.kinds[point] == CERTAIN_POSITIVE, is_upper == 0)
+    sign = np.where(keeps_up, 1.0, -1.0)
     # For certain labels both bounds are 0.
-    bound = sign * np.where(upper, labels.upper[point], labels.lower[point])
+    bound = sign * np.where(is_upper, labels.upper[point], labels.lower[point])
+    # The margin of a certain label is 1. A soft label's margin is its bound times a fixed scale; a
+    # learned scale is multiplied by the bound in the row itself.
+    fixed_scale = 0.0 if scale is None else scale
     return pointwise_problem(
         len(labels.kinds),
-        point,
-        sign,
-        hard + (0.0 if scale is None else scale) * bound,
-        np.where(hard, cost_certain[point], cost_soft[point]),
-        -bound if scale is None else None,
+        point=point,
+        sign=sign,
+        t=hard + fixed_scale * bound,
+        c=np.where(hard, cost_certain[point], cost_soft[point]),
+        scale=-bound if scale is None else None,
     )
 
 
 def _logit(p: Array) -> Array:
+    """Return the log-odds of probabilities in (0, 1)."""
     return np.log(p) - np.log1p(-p)

@@ -50,7 +50,8 @@ def svm_problem(p: Array, cost: Array) -> Problem:
             hint="labels above .5 are positive; an SVM with fuzzy memberships ignores p = .5",
         )
     sign = np.where(positive[used], 1.0, -1.0)
-    return pointwise_problem(len(p), used, sign, np.ones(len(used)), cost[used])
+    margin = np.ones(len(used))
+    return pointwise_problem(len(p), point=used, sign=sign, t=margin, c=cost[used])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -117,23 +118,27 @@ class _PlattMachine(base.PointwiseMachine):
 
         If ``groups`` are given, all samples of a group are in one fold.
         """
-        hard = (p > 0.5).astype(int)
-        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
-        splitter = kind(self.calibration_folds)
+        classes = (p > 0.5).astype(int)
+        fold_class = StratifiedKFold if groups is None else StratifiedGroupKFold
+        splitter = fold_class(self.calibration_folds)
         values = np.zeros(len(p))
+        # Without folds of its own, the machine's fit does not come back to this method.
         machine = clone(self).set_params(calibration_folds=None)
-        pairwise = self.kernel == "precomputed"
-        for train, test in splitter.split(X, hard, groups):
-            columns = np.ix_(train, train) if pairwise else train
-            rows = np.ix_(test, train) if pairwise else test
-            machine.fit(X[columns], p[train], sample_weight=weight[train])
-            values[test] = machine.decision_function(X[rows])
+        is_precomputed = self.kernel == "precomputed"
+        for train, test in splitter.split(X, classes, groups):
+            # A precomputed kernel matrix has a column for each row, so columns are chosen, too.
+            training = np.ix_(train, train) if is_precomputed else train
+            tested = np.ix_(test, train) if is_precomputed else test
+            machine.fit(X[training], p[train], sample_weight=weight[train])
+            values[test] = machine.decision_function(X[tested])
         return values
 
     def _membership(self, p: Array) -> Array:
+        """Return the factor of each row's cost; here every row counts fully."""
         return np.ones(len(p))
 
     def _goal(self, p: Array, weight: Array) -> Array:
+        """Return the probabilities that the sigmoid is fitted to: here Platt's targets."""
         return base.platt_targets(p > 0.5, weight)
 
     def _probability(self, values: Array) -> Array:
@@ -259,6 +264,7 @@ class FuzzySVC(_PlattMachine):
     """
 
     def _membership(self, p: Array) -> Array:
+        """Return the factor of each row's cost: 1 for a certain label, 0 for a label of 1/2."""
         return np.abs(2 * p - 1)
 
 
@@ -320,4 +326,5 @@ class SoftPlattSVC(_PlattMachine):
     """
 
     def _goal(self, p: Array, weight: Array) -> Array:
+        """Return the probabilities that the sigmoid is fitted to: the soft labels."""
         return p

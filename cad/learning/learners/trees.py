@@ -179,6 +179,7 @@ class SoftExtraTrees(SoftLearner):
         n_patients = int(patient.max()) + 1
         n_drawn = n_patients
         if self.share != 1:
+            # At least one patient is left out, so that the tree can predict him.
             n_drawn = min(n_patients - 1, max(1, round(self.share * n_patients)))
         if n_drawn == n_patients:
             return np.ones(len(patient), dtype=bool)
@@ -193,7 +194,8 @@ class SoftExtraTrees(SoftLearner):
         # precision.
         rows = np.ascontiguousarray(X, dtype=np.float32)
         nodes = (self.features_, self.thresholds_, self.left_, self.right_, self.values_)
-        return np.clip(walk(rows, self.roots_, *nodes) / len(self.roots_), CLIP, 1 - CLIP)
+        mean = walk(rows, self.roots_, *nodes) / len(self.roots_)
+        return np.clip(mean, CLIP, 1 - CLIP)
 
     def check_stored(self) -> None:
         """Check, on loading, that a walk through the trees stays within them and ends
@@ -220,23 +222,26 @@ def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
     """
     sizes = np.array([tree.node_count for tree in trees], dtype=int)
     roots = np.cumsum(sizes) - sizes
-    first = np.repeat(roots, sizes)
-    every = np.arange(sizes.sum())
+    root_of_node = np.repeat(roots, sizes)
+    node_number = np.arange(sizes.sum())
 
     def together(name: str) -> NDArray[Any]:
+        """Return an array of every tree's nodes, one tree after another."""
+        # The empty array comes first, because there may be no tree.
         return np.concatenate([np.empty(0), *(getattr(tree, name) for tree in trees)])
 
     left = together("children_left")
     right = together("children_right")
-    whole = {
+    integers = {
         "roots_": roots,
-        # A leaf compares no column, so its column may be any, and is 0. Its next node is the leaf
-        # itself.
+        # scikit-learn marks leaves by negative numbers. A leaf compares no column, so its column
+        # may be any, and is 0. Its next node is the leaf itself. The nodes of a tree are numbered
+        # from its root.
         "features_": np.maximum(together("feature"), 0),
-        "left_": np.where(left < 0, every, left + first),
-        "right_": np.where(right < 0, every, right + first),
+        "left_": np.where(left < 0, node_number, left + root_of_node),
+        "right_": np.where(right < 0, node_number, right + root_of_node),
     }
-    nodes = {name: values.astype(np.int32) for name, values in whole.items()}
+    nodes = {name: values.astype(np.int32) for name, values in integers.items()}
     return {**nodes, "thresholds_": together("threshold")}
 
 

@@ -24,11 +24,13 @@ def warm() -> None:
     X += 0.5 * y[:, None]
     # This fit uses kernel rows on demand, as for many points, and an active set that grows and
     # shrinks.
-    solve_hybrid(Gram(Kernel("rbf", 1.0), X, None), svm_problem(y.astype(float), np.ones(40)))
-    make_gram(Kernel("precomputed"), X @ X.T, 1.0)
+    gram = Gram(Kernel("rbf", 1.0), X, matrix=None)
+    solve_hybrid(gram, svm_problem(y.astype(float), np.ones(40)))
+    # This call compiles the check of a kernel matrix from the caller.
+    make_gram(Kernel("precomputed"), X @ X.T, budget_mb=1.0)
     for learner in (OPAUC(platt_folds=0), RankBoost(3, platt_folds=0), SoftExtraTrees(trees=1)):
         learner.fit(X, y).predict(X)
     OPAUC(platt_folds=0).fit(rng.normal(size=(6, 9)), y[:6])  # more features than rows
     unlabelled = np.where(np.arange(40) < 30, y, -1)
-    for semi in (SVMLin(platt_folds=0), SSLROC(platt_folds=0)):
-        semi.fit(X, unlabelled)
+    for semi_supervised in (SVMLin(platt_folds=0), SSLROC(platt_folds=0)):
+        semi_supervised.fit(X, unlabelled)

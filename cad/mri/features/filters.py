@@ -30,8 +30,11 @@ _KEYS = {
     "log": ("sigma_mm", "truncate"),
     "wavelet": ("wavelet", "bands", "level", "rotations"),
 }
+# The settings without which a filter of this kind cannot be made.
 _NEEDED = {"mean": ("support_mm",), "log": ("sigma_mm",), "wavelet": ("wavelet", "bands")}
+# Sides of voxels count as equal if they differ by no more than this share.
 _EQUAL = 0.01
+# More voxels than an image has along any axis.
 _WHOLE_IMAGE = 1 << 20
 
 
@@ -43,8 +46,8 @@ def filter_words(chosen: FilterSettings) -> str:
     chosen : FilterSettings
         The settings of the filter.
     """
-    cut = f" cut at {chosen.truncate:g} SD" if chosen.kind == "log" else ""
-    return f"{filter_name(chosen)} ({chosen.dimension}, {chosen.boundary}{cut})"
+    where_cut = f" cut at {chosen.truncate:g} SD" if chosen.kind == "log" else ""
+    return f"{filter_name(chosen)} ({chosen.dimension}, {chosen.boundary}{where_cut})"
 
 
 def check_filters(settings: FeatureSettings) -> None:
@@ -62,29 +65,34 @@ def check_filters(settings: FeatureSettings) -> None:
         bands that do not fit the dimension, or two filters of one name. Also for any wavelet, if
         the package that computes wavelets is not installed.
     """
-    for image, chosen in settings.filters.items():
-        for setting in chosen:
-            wrong = _problem(setting)
-            if wrong:
-                raise CadError(f"features.filters.{image}: {wrong}", hint="see docs/filters.md")
-        names = [filter_name(setting) for setting in chosen]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
+    for image, filters in settings.filters.items():
+        for filter_settings in filters:
+            problem = _problem(filter_settings)
+            if problem:
+                raise CadError(f"features.filters.{image}: {problem}", hint="see docs/filters.md")
+        names = [filter_name(filter_settings) for filter_settings in filters]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
             raise CadError(
-                f"features.filters.{image}: two filters would be called {twice[0]}",
+                f"features.filters.{image}: two filters would be called {repeated[0]}",
                 hint="let them differ in size, wavelet, bands, level or dimension",
             )
 
 
 def _problem(chosen: FilterSettings) -> str:
+    """Return what is wrong with the settings of a filter; an empty text if nothing is."""
     missing = [key for key in _NEEDED[chosen.kind] if getattr(chosen, key) is None]
-    foreign = set().union(*(keys for kind, keys in _KEYS.items() if kind != chosen.kind))
-    strange = sorted(foreign & chosen.model_fields_set)
-    if missing or strange:
-        problem = f"needs {missing[0]}" if missing else f"has no {strange[0]}"
+    # Settings that only other kinds of filters have. A pipeline that states one of them would not
+    # get what it asks for.
+    other_keys = set().union(*(keys for kind, keys in _KEYS.items() if kind != chosen.kind))
+    unusable = sorted(other_keys & chosen.model_fields_set)
+    if missing or unusable:
+        problem = f"needs {missing[0]}" if missing else f"has no {unusable[0]}"
         return f"the filter {chosen.kind} {problem} (it takes {', '.join(_KEYS[chosen.kind])})"
     if chosen.kind != "wavelet":
         return ""
+    # ``bands`` has a letter for each axis along which the filter works. It is stated, as a wavelet
+    # without it was refused above; the type checker does not know that.
     letters = 3 if chosen.dimension == "3D" else 2
     if len(chosen.bands or "") != letters or set(chosen.bands or "") - set("LH"):
         return f"bands {chosen.bands!r}: {chosen.dimension} takes {letters} letters, each L or H"
@@ -92,6 +100,7 @@ def _problem(chosen: FilterSettings) -> str:
 
 
 def _wavelet_problem(name: str) -> str:
+    """Return an error text for a wavelet that PyWavelets does not know, else an empty text."""
     if importlib.util.find_spec("pywt") is None:
         raise CadError(
             f"features.filters asks for the wavelet {name}, and PyWavelets is not installed",
@@ -127,12 +136,15 @@ def filter_reach(
     """
     furthest = [0, 0, 0]
     for chosen in filters:
-        half = max(len(kernel) // 2 for kernel in _kernels(chosen, spacing))
+        reach = max(len(kernel) // 2 for kernel in _kernels(chosen, spacing))
         if chosen.kind == "wavelet":
-            half *= 2**chosen.level - 1
+            # The kernel of each level is twice as wide as that of the level before, and the image
+            # is filtered by all levels in turn: 1 + 2 + 4 + ... times the reach of level 1.
+            reach *= 2**chosen.level - 1
         for axis in _filter_axes(chosen):
-            far = _WHOLE_IMAGE if chosen.boundary == "periodic" else half
-            furthest[axis] = max(furthest[axis], far)
+            # A periodic image goes on with its other end, so that no part of it can be cut off.
+            axis_reach = _WHOLE_IMAGE if chosen.boundary == "periodic" else reach
+            furthest[axis] = max(furthest[axis], axis_reach)
     return furthest[0], furthest[1], furthest[2]
 
 
@@ -185,11 +197,14 @@ def response_map(
     if chosen.kind == "mean":
         return _filtered_along_axes(values, dict.fromkeys(_filter_axes(chosen), kernels[0]), chosen)
     if chosen.kind == "log":
-        gauss, second = kernels
-        return _laplacian(values, gauss, second, chosen) / spacing[0] ** 2
-    along = partial(_filtered_along_axes, chosen=chosen)
-    cascades = [reduce(along, turn, values) for turn in _turns(kernels, chosen)]
-    return np.asarray(sum(cascades) / len(cascades))
+        gauss, second_derivative = kernels
+        # The kernels are in units of voxels; ``_kernels`` has refused voxels of unequal sides.
+        return _laplacian(values, gauss, second_derivative, chosen) / spacing[0] ** 2
+    # A wavelet filters the image by the kernels of each level in turn. The responses of all
+    # rotations of the kernels are averaged.
+    filtered = partial(_filtered_along_axes, chosen=chosen)
+    responses = [reduce(filtered, levels, values) for levels in _turns(kernels, chosen)]
+    return np.asarray(sum(responses) / len(responses))
 
 
 def _filter_axes(chosen: FilterSettings) -> tuple[int, ...]:
@@ -225,21 +240,30 @@ def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> lis
         for kernel in (np.array(wavelet.dec_lo), np.array(wavelet.dec_hi)):
             kernels.append(np.append(kernel, 0.0) if len(kernel) % 2 == 0 else kernel)
         return kernels
+    # ``support_mm`` and ``sigma_mm`` are stated: check_filters() has refused filters without them.
     if chosen.kind == "mean":
-        half = int(np.floor(((chosen.support_mm or 0.0) / side - 1) / 2 + 0.5))
-        if half < 1:
+        support = (chosen.support_mm or 0.0) / side  # in voxels
+        # The kernel has an odd number of voxels: the middle one, and as many to each side as are
+        # nearest to the support that the settings state.
+        half_width = int(np.floor((support - 1) / 2 + 0.5))
+        if half_width < 1:  # a mean over one voxel would be the image itself
             _too_small(chosen, "support_mm", side, 2 * side)
-        return [np.full(2 * half + 1, 1.0 / (2 * half + 1))]
-    sigma = (chosen.sigma_mm or 0.0) / side
-    if sigma < 1 - _EQUAL:
+        return [np.full(2 * half_width + 1, 1.0 / (2 * half_width + 1))]
+    sigma = (chosen.sigma_mm or 0.0) / side  # in voxels
+    if sigma < 1 - _EQUAL:  # a Gaussian narrower than a voxel is hardly sampled
         _too_small(chosen, "sigma_mm", side, side)
-    half = int(np.floor(chosen.truncate * sigma + 0.5))
-    offset = np.arange(-half, half + 1.0)
+    half_width = int(np.floor(chosen.truncate * sigma + 0.5))
+    offset = np.arange(-half_width, half_width + 1.0)
     gauss = np.exp(-(offset**2) / (2 * sigma**2)) / (np.sqrt(2 * np.pi) * sigma)
-    return [gauss, gauss * (offset**2 / sigma**2 - 1) / sigma**2]
+    second_derivative = gauss * (offset**2 / sigma**2 - 1) / sigma**2
+    return [gauss, second_derivative]
 
 
 def _too_small(chosen: FilterSettings, key: str, side: float, smallest: float) -> None:
+    """Raise an error for a filter whose kernel would be smaller than voxels of ``side`` mm.
+
+    ``key`` is the setting of the filter's size, and ``smallest`` its least value (mm).
+    """
     raise CadError(
         f"the filter {filter_name(chosen)} is too small for voxels of {side:.3g} mm",
         hint=f"raise {key} to {smallest:.3g} or more, or interpolate to smaller voxels",
@@ -256,16 +280,22 @@ def _filtered_along_axes(
 
 
 def _laplacian(
-    values: np.ndarray, gauss: np.ndarray, second: np.ndarray, chosen: FilterSettings
+    values: np.ndarray, gauss: np.ndarray, second_derivative: np.ndarray, chosen: FilterSettings
 ) -> np.ndarray:
+    """Return an image's response to the Laplacian of Gaussian, from its kernels of one dimension.
+
+    ``gauss`` is the Gaussian, and ``second_derivative`` its second derivative, both per voxel.
+    """
     # IBSI defines the Laplacian of Gaussian by one kernel that fills a cube. This kernel is a sum
     # of one term per axis: the second derivative along this axis, times Gaussians along the other
     # axes. Each term is therefore computed by filters of one dimension, one after another.
     smooth = values
     laplacian = np.zeros_like(values)
     for axis in _filter_axes(chosen):
+        # The terms of the axes before get their Gaussian along this axis. The term of this axis has
+        # Gaussians along the axes before, which are in ``smooth``.
         laplacian = _filtered_along_axes(laplacian, {axis: gauss}, chosen)
-        laplacian += _filtered_along_axes(smooth, {axis: second}, chosen)
+        laplacian += _filtered_along_axes(smooth, {axis: second_derivative}, chosen)
         smooth = _filtered_along_axes(smooth, {axis: gauss}, chosen)
     return laplacian
 
@@ -281,37 +311,45 @@ def _turns(
     rotations, because each set of kernels comes from equally many rotations.
     """
     axes = _filter_axes(chosen)
-    low = kernels[0]
+    low_kernel = kernels[0]
+    # The kernel that the letter of each axis names.
     bands = [kernels["LH".index(letter)] for letter in chosen.bands or ""]
-    made = set()
+    yielded = set()
+    # A rotation by right angles puts the axes into another order, and turns some of them round.
     for order in permutations(range(len(axes))):
-        for flips in product((1, -1), repeat=len(axes)):
-            matrix = np.zeros((len(axes), len(axes)))
-            matrix[range(len(axes)), order] = flips
-            plain = list(order) == sorted(order) and min(flips) > 0
-            if np.linalg.det(matrix) < 0 or not (chosen.rotations or plain):
+        for directions in product((1, -1), repeat=len(axes)):
+            rotation = np.zeros((len(axes), len(axes)))
+            rotation[range(len(axes)), order] = directions
+            if np.linalg.det(rotation) < 0:  # a reflection, and no rotation
                 continue
-            last = [bands[axis][::flip] for axis, flip in zip(order, flips, strict=True)]
-            first = [low[::flip] for flip in flips]
-            by_level = [first] * (chosen.level - 1) + [last]
+            unturned = list(order) == sorted(order) and min(directions) > 0
+            if not (chosen.rotations or unturned):  # only the image as it lies is wanted
+                continue
+            band_kernels = []
+            for axis, direction in zip(order, directions, strict=True):
+                band_kernels.append(bands[axis][::direction])
+            low_pass = [low_kernel[::direction] for direction in directions]
+            # Only the last level has the stated bands. The levels before it are low-pass.
+            kernels_by_level = [low_pass] * (chosen.level - 1) + [band_kernels]
             levels = []
-            contents = []
-            for level, of_axes in enumerate(by_level):
-                spread = [_holes(kernel, level) for kernel in of_axes]
-                levels.append(dict(zip(axes, spread, strict=True)))
-                contents += [kernel.tobytes() for kernel in spread]
-            if tuple(contents) not in made:
-                made.add(tuple(contents))
+            kernel_bytes = []
+            for level, axis_kernels in enumerate(kernels_by_level):
+                widened = [_holes(kernel, level) for kernel in axis_kernels]
+                levels.append(dict(zip(axes, widened, strict=True)))
+                kernel_bytes += [kernel.tobytes() for kernel in widened]
+            if tuple(kernel_bytes) not in yielded:
+                yielded.add(tuple(kernel_bytes))
                 yield levels
 
 
 def _holes(kernel: np.ndarray, level: int) -> np.ndarray:
     """Return a wavelet's kernel for a level above 1: the weights with zeros between them.
 
-    With such kernels, the image can keep its grid at every level. This is the algorithm a trous
-    ("with holes").
+    ``kernel`` is that of the first level, which has the number 0 in ``level``. With such kernels,
+    the image can keep its grid at every level. This is the algorithm a trous ("with holes").
     """
     step = 2**level
+    # The last weight is followed by no zeros.
     out = np.zeros((len(kernel) - 1) * step + 1)
     out[::step] = kernel
     return out

@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 
+# Places y, x of the eight neighbours in the 3 x 3 voxels around a voxel, in a circle.
 _RING = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))
 
 
@@ -42,16 +43,17 @@ def sobel_map(
     >>> float(edges[2, 2, 2].round(3))
     2.0
     """
-    cube = _neighbour_values(image, mask)
+    cube = _neighbour_values(image, mask)  # its first three axes are z, y, x
     weight = (1.0, 2.0, 1.0)
     slopes = np.zeros((3, cube.shape[-1]))
     for a, b in product(range(3), repeat=2):
         # The products of the weights 1 2 1 along two axes have the sum 16. The central difference
         # spans two voxels, so that the divisor is 2 * 16 = 32.
-        w = weight[a] * weight[b] / 32.0
-        slopes[0] += w * (cube[a, b, 2] - cube[a, b, 0])
-        slopes[1] += w * (cube[a, 2, b] - cube[a, 0, b])
-        slopes[2] += w * (cube[2, a, b] - cube[0, a, b])
+        share = weight[a] * weight[b] / 32.0
+        # Rows of ``slopes`` are the gradients along x, y and z.
+        slopes[0] += share * (cube[a, b, 2] - cube[a, b, 0])
+        slopes[1] += share * (cube[a, 2, b] - cube[a, 0, b])
+        slopes[2] += share * (cube[2, a, b] - cube[0, a, b])
     gx, gy, gz = slopes / np.array(spacing)[:, None]
     out = np.full(image.shape, np.nan)
     out[mask] = np.sqrt(gx * gx + gy * gy + gz * gz)
@@ -86,16 +88,16 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     >>> float(np.nanmax(kirsch_map(flat, np.ones(flat.shape, bool))))
     0.0
     """
-    plane = _neighbour_values(image, mask)[1]
+    plane = _neighbour_values(image, mask)[1]  # the voxel's own slice
     ring = [plane[y, x] for y, x in _RING]
     total = sum(ring)
     # The ring is the eight neighbours of a voxel in its slice. Each kernel of Kirsch weighs three
-    # consecutive neighbours with 5 and the other five with -3. Its response is therefore 8 times
-    # the sum of the three, less 3 times the sum of all eight.
+    # consecutive ``neighbours`` with 5 and the other five with -3. Its response is therefore 8
+    # times the sum of the three, less 3 times the sum of all eight.
     responses = []
-    for k in range(8):
-        three = ring[k] + ring[(k + 1) % 8] + ring[(k + 2) % 8]
-        responses.append(8.0 * three - 3.0 * total)
+    for turn in range(8):
+        neighbours = ring[turn] + ring[(turn + 1) % 8] + ring[(turn + 2) % 8]
+        responses.append(8.0 * neighbours - 3.0 * total)
     out = np.full(image.shape, np.nan)
     out[mask] = np.max(responses, axis=0)
     return out
@@ -105,10 +107,12 @@ def _neighbour_values(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Return the 3 x 3 x 3 values around each of the n voxels of a mask, shape (3, 3, 3, n); beyond
     the image the value at the border is repeated.
     """
+    # Along each axis, the indices of a voxel and its two neighbours, shape (3, n).
     steps = np.array([-1, 0, 1])[:, None]
     neighbours = []
     for position, size in zip(np.nonzero(mask), image.shape, strict=True):
         neighbours.append(np.clip(position + steps, 0, size - 1))
     z, y, x = neighbours
+    # With an axis of their own for z, y and x, the indices give all 27 combinations.
     cube = image.astype(np.float32)[z[:, None, None], y[None, :, None], x[None, None, :]]
     return np.asarray(cube, float)

@@ -161,19 +161,23 @@ def haralick_features(
     if distance < 1:
         raise CadError(f"the co-occurrence distance is at least 1 voxel, found {distance}")
     three_d, by_slice, by_direction = AGGREGATIONS[aggregation]
-    number = np.arange(_TABLE, dtype=float)
+    count_values = np.arange(_TABLE, dtype=float)
     highest = int(n_levels.max())
-    size = (highest + 1) << _row_bits(highest)
+    # The matrix has a row for each level from 0 to the highest. A row takes 2^bits cells.
+    n_cells = (highest + 1) << _row_bits(highest)
     counts = (  # used for one matrix after another; _add_matrix_features() empties these arrays
-        np.zeros(size, np.int32),
-        np.zeros(size + 1, np.int32),
-        np.zeros(highest, np.int64),
-        np.zeros(highest, np.int64),
-        np.zeros(2 * highest, np.int64),
-        number * np.log2(np.maximum(number, 1.0)),
+        np.zeros(n_cells, np.int32),  # counts of the cells
+        # Numbers of the cells that have counts. One entry more is written, but not used, when all
+        # cells have counts.
+        np.zeros(n_cells + 1, np.int32),
+        np.zeros(highest, np.int64),  # counts of single levels
+        np.zeros(highest, np.int64),  # counts of differences of two levels
+        np.zeros(2 * highest, np.int64),  # counts of sums of two levels
+        # The table of c log2 c. For c = 0 it has 0, because log2(0) is replaced by log2(1).
+        count_values * np.log2(np.maximum(count_values, 1.0)),
     )
     out = np.zeros(regions.count, RECORD)
-    matrices = np.zeros(regions.count)
+    n_matrices = np.zeros(regions.count)
     _features_of_regions(
         levels,
         n_levels,
@@ -186,14 +190,14 @@ def haralick_features(
         by_direction,
         counts,
         out,
-        matrices,
+        n_matrices,
     )
     # The array ``out`` holds, for each region, features summed over its co-occurrence matrices.
     # They are divided by the number of matrices. A region without a pair of neighbours has no
     # matrix, so that 0 / 0 gives NaN.
     values = out.view(float).reshape(len(out), -1)
     with np.errstate(invalid="ignore"):
-        values /= matrices[:, None]
+        values /= n_matrices[:, None]
     return out
 
 
@@ -210,7 +214,10 @@ Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.nd
 
 @njit(cache=True, nogil=True)
 def _x_log_x(count: int, table: np.ndarray) -> float:
-    """Return the count times its binary logarithm."""
+    """Return the count times its binary logarithm.
+
+    ``table`` has the result for each count from 0 to ``len(table) - 1``.
+    """
     if count < len(table):
         value: float = table[count]
         return value
@@ -364,6 +371,10 @@ def _add_matrix_features(counts: Counts, occupied: int, bits: int, n_levels: int
     """Add the features of one co-occurrence matrix to ``out``, empty the counts, and return 1.
 
     If the matrix has no pair of voxels, nothing is added, and the result is 0.
+
+    ``counts`` are the six arrays of :data:`Counts`; ``occupied`` is the number of cells of the
+    matrix that have counts. The number of a cell is its row, shifted left by ``bits``, plus its
+    column.
     """
     # Only cells with counts are visited. In a small region with 30 pairs of voxels, for example,
     # most cells of a matrix of 32 x 32 are empty.
@@ -373,44 +384,48 @@ def _add_matrix_features(counts: Counts, occupied: int, bits: int, n_levels: int
     # twice
     high = largest = pairs = 0 * occupied
     squares = joint_log = 0.0
-    for k in range(occupied):
-        cell = cells[k]
-        c = int(joint[cell])
+    for place in range(occupied):
+        cell = cells[place]
+        count = int(joint[cell])
         # Each cell of the matrix is emptied when it has been read. To clear the whole matrix would
         # take most of the time.
         joint[cell] = 0
-        i = (cell >> bits) - 1
-        j = (cell & ((1 << bits) - 1)) - 1
-        # Level 0 stands for voxels outside the region. A count of 0 means that the cell was counted
-        # before, with the cell on the other side of the diagonal.
-        if i < 0 or j < 0 or c == 0:
+        # Rows and columns of the matrix begin with level 0, which stands for voxels outside the
+        # region. Here the lowest level inside the region is numbered 0, and outside is -1.
+        level_i = (cell >> bits) - 1
+        level_j = (cell & ((1 << bits) - 1)) - 1
+        # A count of 0 means that the cell was counted before, with the cell on the other side of
+        # the diagonal.
+        if level_i < 0 or level_j < 0 or count == 0:
             continue
-        low = min(low, i, j)
-        high = max(high, i, j)
-        if i == j:
-            pairs += c
-            single[i] += 2 * c
-            difference[0] += c
-            total[2 * i] += c
-            c *= 2
-            squares += float(c) * c
-            joint_log += _x_log_x(c, table)
+        low = min(low, level_i, level_j)
+        high = max(high, level_i, level_j)
+        if level_i == level_j:
+            # The pair counts in both directions. Both fall into this one cell of the diagonal.
+            pairs += count
+            single[level_i] += 2 * count
+            difference[0] += count
+            total[2 * level_i] += count
+            count *= 2
+            squares += float(count) * count
+            joint_log += _x_log_x(count, table)
         else:
             # The cells (i, j) and (j, i) are counted together, because the matrix is symmetric.
-            mirror = ((j + 1) << bits) | (i + 1)
-            c += joint[mirror]
+            mirror = ((level_j + 1) << bits) | (level_i + 1)
+            count += joint[mirror]
             joint[mirror] = 0
-            pairs += c
-            single[i] += c
-            single[j] += c
-            difference[abs(j - i)] += c
-            total[i + j] += c
-            squares += 2.0 * c * c
-            joint_log += 2.0 * _x_log_x(c, table)
-        largest = max(largest, c)
+            pairs += count
+            single[level_i] += count
+            single[level_j] += count
+            difference[abs(level_j - level_i)] += count
+            total[level_i + level_j] += count
+            squares += 2.0 * count * count
+            joint_log += 2.0 * _x_log_x(count, table)
+        largest = max(largest, count)
     if pairs == 0:
         return 0
     _add_features((largest, squares, joint_log), counts, pairs, n_levels, (low, high), out)
+    # Only levels between the lowest and the highest of this matrix have counts.
     single[low : high + 1] = 0
     difference[: high - low + 1] = 0
     total[2 * low : 2 * high + 1] = 0
@@ -430,61 +445,73 @@ def _features_of_regions(
     by_direction: bool,
     counts: Counts,
     out: np.ndarray,
-    matrices: np.ndarray,
+    n_matrices: np.ndarray,
 ) -> None:
-    plane = shape[1] * shape[2]
-    row = shape[2]
-    for r in range(len(start) - 1):
-        a = start[r]
-        b = start[r + 1]
-        if a == b:
+    """Add the features of every region to ``out``, and the numbers of its matrices to
+    ``n_matrices``.
+
+    ``index``, ``start`` and ``shape`` are those of :class:`RegionVoxels`. ``levels`` has the grey
+    level of each voxel of ``index``, and ``offsets`` the steps dz, dy, dx from a voxel to the
+    neighbours at ``distance``. ``by_slice`` and ``by_direction`` tell whether each slice, and each
+    direction, has its own matrix. ``counts`` are arrays to count in (:data:`Counts`).
+    """
+    plane_size = shape[1] * shape[2]
+    row_length = shape[2]
+    for region in range(len(start) - 1):
+        first_voxel = start[region]
+        end = start[region + 1]
+        if first_voxel == end:  # an empty region has no box
             continue
-        z0 = index[a] // plane
-        z1 = index[b - 1] // plane
-        y0 = shape[1]
-        y1 = 0
-        x0 = shape[2]
-        x1 = 0
-        for i in range(a, b):
-            y = index[i] % plane // row
-            x = index[i] % row
-            y0 = min(y0, y)
-            y1 = max(y1, y)
-            x0 = min(x0, x)
-            x1 = max(x1, x)
+        # Voxels are in ascending order, so that the first and the last one bound z.
+        low_z = index[first_voxel] // plane_size
+        high_z = index[end - 1] // plane_size
+        low_y = shape[1]
+        high_y = 0
+        low_x = shape[2]
+        high_x = 0
+        for voxel in range(first_voxel, end):
+            y = index[voxel] % plane_size // row_length
+            x = index[voxel] % row_length
+            low_y = min(low_y, y)
+            high_y = max(high_y, y)
+            low_x = min(low_x, x)
+            high_x = max(high_x, x)
         # The levels of the region are copied into a box with a border of level 0. No step from a
         # voxel to its neighbour can then lead out of the box, so that no step has to be checked.
-        ny = y1 - y0 + 1 + 2 * distance
-        nx = x1 - x0 + 1 + 2 * distance
-        box = np.zeros((z1 - z0 + 1 + 2 * distance) * ny * nx, np.int64)
-        place = np.empty(b - a, np.int64)
-        for i in range(a, b):
-            z = index[i] // plane
-            y = index[i] % plane // row
-            x = index[i] % row
-            cell = ((z - z0 + distance) * ny + y - y0 + distance) * nx + x - x0 + distance
-            place[i - a] = cell
-            box[cell] = levels[i]
+        ny = high_y - low_y + 1 + 2 * distance
+        nx = high_x - low_x + 1 + 2 * distance
+        box = np.zeros((high_z - low_z + 1 + 2 * distance) * ny * nx, np.int64)
+        places = np.empty(end - first_voxel, np.int64)
+        for voxel in range(first_voxel, end):
+            z = index[voxel] // plane_size
+            y = index[voxel] % plane_size // row_length
+            x = index[voxel] % row_length
+            row = (z - low_z + distance) * ny + (y - low_y + distance)
+            place_in_box = row * nx + (x - low_x + distance)
+            places[voxel - first_voxel] = place_in_box
+            box[place_in_box] = levels[voxel]
+        # A step to a neighbour, as a difference of two places in the flat box.
         steps = (offsets[:, 0] * ny + offsets[:, 1]) * nx + offsets[:, 2]
-        first = 0
-        while first < b - a:
-            last = b - a
+        group_start = 0
+        while group_start < end - first_voxel:
+            # A group of voxels that are counted together: those of one slice, or all.
+            group_end = end - first_voxel
             if by_slice:
-                last = first
-                slab = place[first] // (ny * nx)
-                while last < b - a and place[last] // (ny * nx) == slab:
-                    last += 1
-            group = place[first:last]
-            matrices[r] += _features_of_voxels(
-                box, group, steps, by_direction, n_levels[r], counts, out[r]
+                group_end = group_start
+                z_slice = places[group_start] // (ny * nx)
+                while group_end < end - first_voxel and places[group_end] // (ny * nx) == z_slice:
+                    group_end += 1
+            group = places[group_start:group_end]
+            n_matrices[region] += _features_of_voxels(
+                box, group, steps, by_direction, n_levels[region], counts, out[region]
             )
-            first = last
+            group_start = group_end
 
 
 @njit(cache=True, nogil=True)
 def _features_of_voxels(
     box: np.ndarray,
-    place: np.ndarray,
+    places: np.ndarray,
     steps: np.ndarray,
     by_direction: bool,
     n_levels: int,
@@ -494,6 +521,11 @@ def _features_of_voxels(
     """Add the features of one slice of a region, or of all its voxels, to ``out``.
 
     Return the number of co-occurrence matrices that have at least one pair of voxels.
+
+    ``box`` is a flat box with the grey levels of the region, 0 outside. ``places`` says where in
+    the box the voxels lie, and ``steps`` how far from a voxel each of its neighbours lies.
+    ``by_direction`` tells whether each step has its own matrix. ``counts`` are the arrays to count
+    in (:data:`Counts`), empty before and after.
     """
     joint = counts[0]
     cells = counts[1]
@@ -502,8 +534,8 @@ def _features_of_voxels(
     # 0, in the integer type of ``n_levels``. For a literal 0, numba would compile
     # _add_matrix_features() twice.
     occupied = 0 * n_levels
-    for o, step in enumerate(steps):
-        for voxel in place:
+    for number, step in enumerate(steps):
+        for voxel in places:
             cell = (box[voxel] << bits) | box[voxel + step]
             cells[occupied] = cell
             # The number of a cell of the matrix is written to ``cells`` for every pair, but
@@ -511,7 +543,7 @@ def _features_of_voxels(
             # the processor would often guess its result wrong.
             occupied += joint[cell] == 0
             joint[cell] += 1
-        if by_direction or o == len(steps) - 1:
+        if by_direction or number == len(steps) - 1:
             matrices += _add_matrix_features(counts, occupied, bits, n_levels, out)
             occupied = 0
     return matrices

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cad.base.errors import CadError, install
 
+# Least number of rows from which a site's shift and scale are estimated.
 _MIN_ROWS = 3
 
 
@@ -72,30 +73,31 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             ``harmonisation``) is not installed.
         """
         X = validate_data(self, X, dtype=float)
-        labels = _site_of_rows(site, len(X))
-        self.sites_ = sorted(set(labels.tolist()))
+        site_of_rows = _site_of_rows(site, len(X))
+        self.sites_ = sorted(set(site_of_rows.tolist()))
         n_sites = len(self.sites_)
         n_features = X.shape[1]
         self.mean_ = X.mean(axis=0)
         self.spread_ = np.ones(n_features)
         self.shift_ = np.zeros((n_sites, n_features))
         self.scale_ = np.ones((n_sites, n_features))
+        # One site has no difference to another. It keeps the shift 0 and the scale 1.
         if n_sites == 1:
             return self
         for name in self.sites_:
-            count = int((labels == name).sum())
-            if count < _MIN_ROWS:
+            n_rows = int((site_of_rows == name).sum())
+            if n_rows < _MIN_ROWS:
                 raise CadError(
-                    f"site {name!r} has {count} regions to learn from; ComBat needs at least "
+                    f"site {name!r} has {n_rows} regions to learn from; ComBat needs at least "
                     f"{_MIN_ROWS} a site",
                     hint="merge sites in participants.tsv or set harmonisation: none",
                 )
         # ComBat divides a feature by its variance at each site. A feature is therefore harmonised
         # only if it varies at every site.
-        spreads = np.array([np.ptp(X[labels == name], axis=0) for name in self.sites_])
-        varies = np.asarray((spreads > 0).all(axis=0))
+        ranges = np.array([np.ptp(X[site_of_rows == name], axis=0) for name in self.sites_])
+        varies = np.asarray((ranges > 0).all(axis=0))
         if varies.any():
-            self._estimate(X, labels, varies)
+            self._estimate(X, site_of_rows, varies)
         return self
 
     def transform(self, X: Any, site: Any = None) -> np.ndarray:
@@ -121,23 +123,28 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=float, reset=False)
-        labels = _site_of_rows(site, len(X))
+        site_of_rows = _site_of_rows(site, len(X))
         out: np.ndarray = X.copy()
-        for name in sorted(set(labels.tolist())):
-            rows = labels == name
+        for name in sorted(set(site_of_rows.tolist())):
+            rows = site_of_rows == name
             if name not in self.sites_:
-                if self.unseen == "keep":
+                if self.unseen == "keep":  # rows of this site stay as they are
                     continue
                 raise CadError(
                     f"site {name!r} was not among the training sites {self.sites_}",
                     hint="set unseen='keep' to leave its features as they are",
                 )
-            i = self.sites_.index(name)
-            z = (X[rows] - self.mean_) / self.spread_
-            out[rows] = (z - self.shift_[i]) / self.scale_[i] * self.spread_ + self.mean_
+            number = self.sites_.index(name)
+            standardised = (X[rows] - self.mean_) / self.spread_
+            without_site = (standardised - self.shift_[number]) / self.scale_[number]
+            out[rows] = without_site * self.spread_ + self.mean_
         return out
 
-    def _estimate(self, X: np.ndarray, labels: np.ndarray, varies: np.ndarray) -> None:
+    def _estimate(self, X: np.ndarray, site_of_rows: np.ndarray, varies: np.ndarray) -> None:
+        """Set mean, spread, shift and scale of the features that vary, by neuroCombat.
+
+        ``varies`` is boolean, shape (n_features,).
+        """
         try:
             from neuroCombat import neuroCombat
         except ImportError as error:
@@ -147,13 +154,14 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             ) from error
         with contextlib.redirect_stdout(io.StringIO()):  # neuroCombat prints each of its steps
             estimates = neuroCombat(
-                dat=X[:, varies].T,
-                covars=pd.DataFrame({"site": labels.astype(object)}),
+                dat=X[:, varies].T,  # neuroCombat takes a row for each feature
+                covars=pd.DataFrame({"site": site_of_rows.astype(object)}),
                 batch_col="site",
                 # The empirical Bayes estimate takes its prior from the site's effects on all
                 # features. One feature alone gives no prior, so that the plain estimate is used.
                 eb=int(varies.sum()) > 1,
             )["estimates"]
+        # "stand.mean" has the same column for every row of ``X``, because there is no covariate.
         self.mean_[varies] = estimates["stand.mean"][:, 0]
         self.spread_[varies] = np.sqrt(estimates["var.pooled"][:, 0])
         self.shift_[:, varies] = estimates["gamma.star"]
@@ -161,12 +169,13 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _site_of_rows(site: Any, n_rows: int) -> np.ndarray:
+    """Return the site of each row as text, shape (n_rows,); refuse missing sites."""
     if site is None:
         raise CadError(
             "site harmonisation needs the site of every region",
             hint="fill the column 'site' of participants.tsv, or set harmonisation: none",
         )
-    labels = np.asarray(site).astype(str)
-    if labels.shape != (n_rows,):
-        raise CadError(f"{n_rows} rows but sites of shape {labels.shape}")
-    return labels
+    site_of_rows = np.asarray(site).astype(str)
+    if site_of_rows.shape != (n_rows,):
+        raise CadError(f"{n_rows} rows but sites of shape {site_of_rows.shape}")
+    return site_of_rows

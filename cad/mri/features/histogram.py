@@ -82,31 +82,32 @@ def discretise(
     ([1, 2, 3, 4], [4])
     """
     sizes = np.diff(start)
-    filled = sizes > 0
-    first = start[:-1][filled]
-    length = sizes[filled]
-    # ``low`` is the least value of each region. Bins of a fixed number divide the region's range of
-    # values, which begins there. Bins of a fixed width without an anchor are counted from there.
-    low = np.repeat(np.minimum.reduceat(values, first), length)
+    has_voxels = sizes > 0
+    first_voxel = start[:-1][has_voxels]
+    voxels_per_region = sizes[has_voxels]
+    # ``least`` is the least value of each region. Bins of a fixed number divide the region's range
+    # of values, which begins there. Bins of a fixed width without an anchor are counted from there.
+    least = np.repeat(np.minimum.reduceat(values, first_voxel), voxels_per_region)
     if bins is not None:
-        span = np.repeat(np.maximum.reduceat(values, first), length) - low
-        share = bins * (values - low) / np.where(span > 0, span, 1.0)
+        span = np.repeat(np.maximum.reduceat(values, first_voxel), voxels_per_region) - least
+        # A constant region has no range. Divided by 1 instead, all of its values get level 1.
+        share = bins * (values - least) / np.where(span > 0, span, 1.0)
         # The region's largest value would have the level bins + 1 by the formula; it belongs to the
         # last bin.
-        cuts = np.minimum(np.floor(share + _TIE) + 1, bins)
+        level_numbers = np.minimum(np.floor(share + _TIE) + 1, bins)
     elif bin_width is None:
         raise CadError(
             "texture needs a bin number or a bin width, found neither",
             hint="set features.texture.bins or features.texture.bin_width",
         )
     elif anchor is not None:
-        cuts = np.floor((values - anchor) / bin_width + _TIE) + 1
+        level_numbers = np.floor((values - anchor) / bin_width + _TIE) + 1
     else:
         # The edges of bins lie at multiples of the width, whatever the region's least value is.
-        cuts = np.floor(values / bin_width + _TIE) - np.floor(low / bin_width + _TIE) + 1
-    levels = cuts.astype(np.int64)
-    n_levels = np.ones(len(sizes), np.int64)
-    n_levels[filled] = np.maximum.reduceat(levels, first)
+        level_numbers = np.floor(values / bin_width + _TIE) - np.floor(least / bin_width + _TIE) + 1
+    levels = level_numbers.astype(np.int64)
+    n_levels = np.ones(len(sizes), np.int64)  # a region without voxels keeps one level
+    n_levels[has_voxels] = np.maximum.reduceat(levels, first_voxel)
     if n_levels.size and n_levels.max() > MAX_LEVELS:
         raise CadError(
             f"a bin width of {bin_width:g} cuts a region into {n_levels.max()} levels; "
@@ -173,31 +174,35 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
 def _histogram(
     levels: np.ndarray, start: np.ndarray, n_levels: np.ndarray, means: np.ndarray, out: np.ndarray
 ) -> None:
-    for r in range(len(start) - 1):
-        n = start[r + 1] - start[r]
-        if n == 0:
+    """Write mode, entropy, uniformity and gradients of each region's histogram into ``out``.
+
+    ``means`` has the mean level of each region.
+    """
+    for region in range(len(start) - 1):
+        n_voxels = start[region + 1] - start[region]
+        if n_voxels == 0:  # the features of a region without voxels stay NaN
             continue
-        top = n_levels[r]
-        counts = np.zeros(top, np.int64)
-        for level in levels[start[r] : start[r + 1]]:
+        n_of_levels = n_levels[region]
+        counts = np.zeros(n_of_levels, np.int64)
+        for level in levels[start[region] : start[region + 1]]:
             counts[level - 1] += 1
         entropy = 0.0
         uniformity = 0.0
         mode = 0
-        for g in range(top):
-            p = counts[g] / n
-            uniformity += p * p
-            if p > 0:
-                entropy -= p * math.log2(p)
+        for place in range(n_of_levels):
+            share = counts[place] / n_voxels
+            uniformity += share * share
+            if share > 0:
+                entropy -= share * math.log2(share)
             # If several levels have the largest count, the mode is the level nearest to the mean
-            # (IBSI).
-            nearer = abs(g + 1 - means[r]) < abs(mode + 1 - means[r])
-            if counts[g] > counts[mode] or (counts[g] == counts[mode] and nearer):
-                mode = g
-        out[r].mode = mode + 1
-        out[r].entropy = entropy
-        out[r].uniformity = uniformity
-        _gradients(counts, out[r])
+            # (IBSI). Place 0 of the histogram is level 1.
+            nearer = abs(place + 1 - means[region]) < abs(mode + 1 - means[region])
+            if counts[place] > counts[mode] or (counts[place] == counts[mode] and nearer):
+                mode = place
+        out[region].mode = mode + 1
+        out[region].entropy = entropy
+        out[region].uniformity = uniformity
+        _gradients(counts, out[region])
 
 
 @njit(cache=True)
@@ -207,26 +212,27 @@ def _gradients(counts: np.ndarray, out: Any) -> None:
     ``counts`` is the histogram: a count for each level. The level of a slope is the first level at
     which the histogram has this slope; levels are numbered from 1.
     """
-    top = len(counts)
+    n_levels = len(counts)
     steepest = 0.0
     steepest_at = 1
     lowest = 0.0
     lowest_at = 1
-    for g in range(top if top > 1 else 0):
+    for place in range(n_levels if n_levels > 1 else 0):  # one level has no slope
         # The slope of the histogram at a level is the central difference of the counts. At the
         # lowest and the highest level it is the one-sided difference (IBSI).
-        if g == 0:
+        if place == 0:
             slope = counts[1] - counts[0]
-        elif g == top - 1:
-            slope = counts[g] - counts[g - 1]
+        elif place == n_levels - 1:
+            slope = counts[place] - counts[place - 1]
         else:
-            slope = (counts[g + 1] - counts[g - 1]) / 2
-        if g == 0 or slope > steepest:
+            slope = (counts[place + 1] - counts[place - 1]) / 2
+        # The first level (place 0) gives both slopes their first value.
+        if place == 0 or slope > steepest:
             steepest = slope
-            steepest_at = g + 1
-        if g == 0 or slope < lowest:
+            steepest_at = place + 1
+        if place == 0 or slope < lowest:
             lowest = slope
-            lowest_at = g + 1
+            lowest_at = place + 1
     out.maximum_gradient = steepest
     out.maximum_gradient_level = steepest_at
     out.minimum_gradient = lowest

@@ -122,8 +122,10 @@ def compact(study: Study) -> Study:
     study : Study
         Not changed; the cut label map keeps its place in the patient.
     """
-    box = None if study.roi_map is None else bounding_box(study.roi_map.array != 0, 1)
-    if study.roi_map is None or box is None:
+    if study.roi_map is None:
+        return study
+    box = bounding_box(study.roi_map.array != 0, margin=1)
+    if box is None:  # no region is drawn
         return study
     return replace(study, roi_map=crop(study.roi_map, box))
 
@@ -165,15 +167,14 @@ def prepare(
     """
     if name == "dce":
         return _prepare_dce(study, settings, needed)
-    made: dict[str, str | float] = {}
+    provenance: dict[str, str | float] = {}
     if name == "t2w":
-        whole, made["t2_reference"], made["t2w_level"] = standardise_t2(
-            study, settings.images, scale
-        )
+        image, reference, level = standardise_t2(study, settings.images, scale)
+        provenance = {"t2_reference": reference, "t2w_level": level}
     else:
-        whole = grid_of(study, name)
+        image = grid_of(study, name)
     filters = filters_of(settings.features, name)
-    return Prepared(name, crop_to(whole, needed, filters), provenance=made)
+    return Prepared(name, crop_to(image, needed, filters), provenance=provenance)
 
 
 def filters_of(settings: FeatureSettings, name: str) -> tuple[FilterSettings, ...]:
@@ -237,11 +238,14 @@ def box_around(mask: Volume, grid: Volume, margin_mm: float) -> Box | None:
     tuple of 3 slices or None
         Along z, y, x; None for an empty mask, or where mask and grid do not meet.
     """
-    box = bounding_box(mask.array)
-    if box is None:
+    mask_box = bounding_box(mask.array)
+    if mask_box is None:
         return None
-    low, high = limits(box[::-1])
-    return box_of_points(mask.index_to_patient(low - 0.5 + CORNERS * (high - low)), grid, margin_mm)
+    # The corners of the box around the mask, as voxel indices x, y, z. Voxels reach half a voxel
+    # beyond their centres.
+    low, high = limits(mask_box[::-1])
+    corners = low - 0.5 + CORNERS * (high - low)
+    return box_of_points(mask.index_to_patient(corners), grid, margin_mm)
 
 
 def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | None:
@@ -273,11 +277,13 @@ def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | N
     >>> box_of_points(np.array([[50.0, 5.0, 5.0]]), grid, 1.0) is None
     True
     """
-    index = grid.patient_to_index(points)[:, ::-1]
+    index = grid.patient_to_index(points)[:, ::-1]  # z, y, x
     reach = margin_mm / np.array(grid.spacing[::-1]) + 1
     first = np.floor(index.min(axis=0) - reach).astype(int)
-    box = box_between(first, np.ceil(index.max(axis=0) + reach).astype(int) + 1, grid.shape)
-    return None if any(side.stop <= side.start for side in box) else box
+    end = np.ceil(index.max(axis=0) + reach).astype(int) + 1
+    box = box_between(first, end, grid.shape)  # cut off at the border of the grid
+    is_empty = any(side.stop <= side.start for side in box)
+    return None if is_empty else box
 
 
 def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
@@ -304,42 +310,58 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     # measured in the vessel, and the arrival of the bolus is found in the gland.
     boxes = [_box_in(needed, study.dce.grid, _MARGIN)]
     for mask in (study.gland, study.vessel):
-        around = None if mask is None else box_around(mask, study.dce.grid, 0.0)
-        if around is not None:
-            boxes.append(around)
+        mask_box = None if mask is None else box_around(mask, study.dce.grid, margin_mm=0.0)
+        if mask_box is not None:
+            boxes.append(mask_box)
     box = enclosing(boxes)
     dynamic = crop_dynamic(study.dce, box)
-    cut = replace(study, dce=dynamic, vfa=_cut_flips(study.vfa, study.dce.grid, box))
-    inside = shares_on(needed.array, needed, dynamic.grid) > 0
+    cut_study = replace(study, dce=dynamic, vfa=_cut_flips(study.vfa, study.dce.grid, box))
+    # Maps are computed only in the regions, in the gland, and around regions where gradients need
+    # it. To fit models in every voxel of the box would take long.
+    computed = shares_on(needed.array, needed, dynamic.grid) > 0
     if study.gland is not None:
-        cut.gland = resample_mask(study.gland, dynamic.grid)
-        inside |= cut.gland.array
-    chosen = settings.features.dce_images
+        cut_study.gland = resample_mask(study.gland, dynamic.grid)
+        computed |= cut_study.gland.array
+    image_names = settings.features.dce_images
     # The gradient of a map needs one voxel beyond a region.
-    if any(name in MAPS for name in chosen):
-        inside = binary_dilation(inside, np.ones((3, 3, 3), bool))
-    made = perfusion_maps(cut, settings.features.perfusion, inside)
-    maps = {name: volume.array for name, volume in made.maps.items()}
+    if any(name in MAPS for name in image_names):
+        computed = binary_dilation(computed, np.ones((3, 3, 3), bool))
+    perfusion = perfusion_maps(cut_study, settings.features.perfusion, computed)
+    maps = {name: volume.array for name, volume in perfusion.maps.items()}
     # If T1 was not measured, the map of T1 holds the one value that is assumed, and is no feature.
     if settings.features.perfusion.t1 == "fixed" or not study.vfa:
         maps.pop("t1", None)
-    provenance: dict[str, str | float] = {"t1_source": made.t1_source, "input": made.input_kind}
+    provenance: dict[str, str | float] = {
+        "t1_source": perfusion.t1_source,
+        "input": perfusion.input_kind,
+    }
     if study.frames_moved_mm is not None:
         provenance["dce_moved"] = study.frames_moved_mm
-    images = {name: _series_image(made, name) for name in chosen}
-    return Prepared("dce", dynamic.grid, maps, images, list(made.notes), made, provenance)
+    images = {name: _series_image(perfusion, name) for name in image_names}
+    return Prepared(
+        name="dce",
+        grid=dynamic.grid,
+        maps=maps,
+        images=images,
+        notes=list(perfusion.notes),
+        perfusion=perfusion,
+        provenance=provenance,
+    )
 
 
 def _series_image(made: PerfusionMaps, name: str) -> np.ndarray:
     """Return an image of a dynamic series by its name; NaN where the model of a map did not fit."""
     if name not in MAPS:
         return made.early()
-    values = made.maps[name].array.astype(float) if name in made.maps else None
-    if values is None:
+    # A map that was not computed for this study has no values anywhere.
+    if name not in made.maps:
         return np.full(made.early().shape, np.nan)
-    unfit = made.maps.get(f"{MAPS[name].model}_did_not_fit")
-    if unfit is not None and MAPS[name].role == "parameter":
-        values = np.where(unfit.array > 0, np.nan, values)
+    values = made.maps[name].array.astype(float)
+    did_not_fit = made.maps.get(f"{MAPS[name].model}_did_not_fit")
+    # Where a fit failed, the parameters are bounds or noise. The quality of the fit is a value
+    # there, too.
+    if did_not_fit is not None and MAPS[name].role == "parameter":
+        values = np.where(did_not_fit.array > 0, np.nan, values)
     return values
 
 
@@ -353,6 +375,7 @@ def _cut_flips(
     images = []
     for angle, image in vfa:
         same_shape = image.shape == grid.shape
+        # ``affine`` has the place of voxels in mm, so that 1e-6 allows for rounding errors only.
         if same_shape and np.allclose(image.affine, grid.affine, rtol=0, atol=1e-6):
             images.append((angle, crop(image, box)))
         else:
@@ -361,7 +384,12 @@ def _cut_flips(
 
 
 def _box_in(mask: Volume, grid: Volume, margin: np.ndarray | int) -> Box:
-    """Return the box of a mask as indices of ``grid``; the mask is given on a part of ``grid``."""
+    """Return the box of a mask as indices of ``grid``; the mask is given on a part of ``grid``.
+
+    ``margin`` is a number of voxels, or one for each of z, y, x, that is added on each side.
+    """
+    # Where the mask's first voxel lies in ``grid``: z, y, x. It is a whole number but for rounding
+    # errors.
     offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
     box = bounding_box(mask.array)
     if box is None:
@@ -378,5 +406,7 @@ def enclosing(boxes: Sequence[Box]) -> Box:
     boxes : sequence of (slice, slice, slice)
         Boxes as ranges of voxels along z, y, x; at least one.
     """
-    first, last = np.array([limits(box) for box in boxes]).transpose(1, 0, 2)
-    return box_between(first.min(axis=0), last.max(axis=0), last.max(axis=0))
+    firsts, ends = np.array([limits(box) for box in boxes]).transpose(1, 0, 2)
+    end = ends.max(axis=0)
+    # No box has a negative index or lies beyond ``end``, so that nothing is cut off.
+    return box_between(firsts.min(axis=0), end, shape=end)

@@ -58,23 +58,28 @@ def statistics(
     >>> rows["mean"].tolist(), rows["maximum"].tolist()
     ([2.0, 15.0], [3.0, 20.0])
     """
-    finite, limits, is_finite = keep_finite(np.ascontiguousarray(values, float), start)
-    limits = np.ascontiguousarray(limits, np.int64)
+    finite, start_of_finite, is_finite = keep_finite(np.ascontiguousarray(values, float), start)
+    start_of_finite = np.ascontiguousarray(start_of_finite, np.int64)
     out = np.full(len(start) - 1, np.nan, RECORD)
     # The values are sorted by NumPy, and not in the functions that numba compiles. With a sort
     # inside them, compiling would take twice as long.
-    ends = list(itertools.pairwise(limits))
+    region_limits = list(itertools.pairwise(start_of_finite))
+    # The sorted values begin with the first region, even if ``values`` do not.
+    start_of_sorted = start_of_finite - start_of_finite[0]
     if weight is None or core is None:
-        ordered = [np.sort(finite[a:b]) for a, b in ends]
-        _fill_statistics(np.concatenate([finite[:0], *ordered]), limits - limits[0], out)
+        # The empty array is there because nothing can be concatenated if there is no region.
+        sorted_by_region = [np.sort(finite[first:last]) for first, last in region_limits]
+        sorted_values = np.concatenate([finite[:0], *sorted_by_region])
+        _fill_statistics(sorted_values, start_of_sorted, out)
     else:
         weight = weight[is_finite]
         core = core[is_finite]
+        # The order is by value, and by weight among equal values, as _share_evenly() needs it.
         orders = [np.zeros(0, int)]
-        for begin, end in ends:
-            orders.append(begin + np.lexsort((weight[begin:end], finite[begin:end])))
+        for first, last in region_limits:
+            orders.append(first + np.lexsort((weight[first:last], finite[first:last])))
         order = np.concatenate(orders)
-        _weighted_statistics(finite[order], weight[order], core[order], limits - limits[0], out)
+        _weighted_statistics(finite[order], weight[order], core[order], start_of_sorted, out)
     return out
 
 
@@ -95,10 +100,11 @@ def percentile(ordered: np.ndarray, share: float) -> float:
     >>> percentile(np.array([1.0, 2.0, 3.0]), 0.25)
     1.5
     """
-    rank = share * (len(ordered) - 1)
-    low = int(rank)
-    high = min(low + 1, len(ordered) - 1)
-    value: float = ordered[low] + (rank - low) * (ordered[high] - ordered[low])
+    rank = share * (len(ordered) - 1)  # from 0; it may lie between two values
+    rank_below = int(rank)
+    rank_above = min(rank_below + 1, len(ordered) - 1)  # the largest value has none above it
+    gap = ordered[rank_above] - ordered[rank_below]
+    value: float = ordered[rank_below] + (rank - rank_below) * gap
     return value
 
 
@@ -124,9 +130,9 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
     n = len(ordered)
     total = 0.0
     squares = 0.0
-    for v in ordered:
-        total += v
-        squares += v * v
+    for value in ordered:
+        total += value
+        squares += value * value
     mean = total / n
     median = percentile(ordered, 0.5)
     p10 = percentile(ordered, 0.10)
@@ -137,32 +143,33 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
         mean = ordered[0]  # a rounded mean would give a constant region a spread above 0
     # Central moments are summed in a second pass, when the mean is known. To compute them in one
     # pass, from sums of powers, would lose digits.
-    m2 = m3 = m4 = mad = medad = 0.0
+    m2_sum = m3_sum = m4_sum = mad_sum = medad_sum = 0.0
     robust_sum = 0.0
-    robust_n = 0
-    for v in ordered:
-        d = v - mean
-        m2 += d * d
-        m3 += d * d * d
-        m4 += d * d * d * d
-        mad += abs(d)
-        medad += abs(v - median)
-        if p10 <= v <= p90:
-            robust_sum += v
-            robust_n += 1
+    n_robust = 0
+    for value in ordered:
+        deviation = value - mean
+        m2_sum += deviation * deviation
+        m3_sum += deviation * deviation * deviation
+        m4_sum += deviation * deviation * deviation * deviation
+        mad_sum += abs(deviation)
+        medad_sum += abs(value - median)
+        if p10 <= value <= p90:
+            robust_sum += value
+            n_robust += 1
     # The robust deviation uses only the values between the 10th and the 90th percentile: it is
     # their mean distance from their own mean. This mean is known only now.
     rmad = 0.0
-    if robust_n > 0 and ordered[0] != ordered[n - 1]:
-        centre = robust_sum / robust_n
-        for v in ordered:
-            if p10 <= v <= p90:
-                rmad += abs(v - centre)
-        rmad /= robust_n
+    # In a constant region the rounded mean could give a deviation above 0.
+    if n_robust > 0 and ordered[0] != ordered[n - 1]:
+        centre = robust_sum / n_robust
+        for value in ordered:
+            if p10 <= value <= p90:
+                rmad += abs(value - centre)
+        rmad /= n_robust
     ranks = (ordered[0], p10, p25, median, p75, p90, ordered[n - 1])
-    _write_statistics(
-        n, mean, ranks, (m2 / n, m3 / n, m4 / n), (mad / n, rmad, medad / n), squares, out
-    )
+    moments = (m2_sum / n, m3_sum / n, m4_sum / n)
+    deviations = (mad_sum / n, rmad, medad_sum / n)
+    _write_statistics(n, mean, ranks, moments, deviations, squares, out)
 
 
 @njit(cache=True)
@@ -208,10 +215,11 @@ def _write_statistics(
 
 @njit(cache=True)
 def _fill_statistics(ordered: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
-    for r in range(len(start) - 1):
-        if start[r + 1] == start[r]:
+    """Write the statistics of each region's sorted values into its record of ``out``."""
+    for region in range(len(start) - 1):
+        if start[region + 1] == start[region]:  # the record of an empty region stays NaN
             continue
-        summarise_ordered(ordered[start[r] : start[r + 1]], out[r])
+        summarise_ordered(ordered[start[region] : start[region + 1]], out[region])
 
 
 @njit(cache=True)
@@ -237,6 +245,7 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
     # the index before it. The percentile lies between these two values.
     high = min(int(np.searchsorted(place, share)), len(place) - 1)
     low = max(high - 1, 0)
+    # The gap is 0 where the percentile is the smallest value.
     gap = place[high] - place[low]
     fraction = (share - place[low]) / gap if gap > 0 else 0.0
     value: float = ordered[low] + fraction * (ordered[high] - ordered[low])
@@ -250,8 +259,9 @@ def _share_evenly(ordered: np.ndarray, weight: np.ndarray) -> None:
     ``ordered`` has the values in ascending order. Among equal values, ``weight`` must be in
     ascending order, too.
     """
-    first = 0
+    first = 0  # where a run of equal values begins
     for last in range(1, len(ordered) + 1):
+        # A run ends before another value, and at the end of the array.
         if last == len(ordered) or ordered[last] != ordered[first]:
             # The weights of equal values are in ascending order. The rounding of their mean
             # therefore does not depend on the order in which voxels are stored.
@@ -264,13 +274,19 @@ def _share_evenly(ordered: np.ndarray, weight: np.ndarray) -> None:
 def _weighted_statistics(
     values: np.ndarray, weights: np.ndarray, core: np.ndarray, start: np.ndarray, out: np.ndarray
 ) -> None:
-    for r in range(len(start) - 1):
-        a = start[r]
-        b = start[r + 1]
-        if a == b:
+    """Write the weighted statistics of each region into its record of ``out``.
+
+    The values of a region are in ascending order, and among equal values the weights. ``core``
+    tells which voxels belong to the region's core. ``weights`` is changed: equal values share their
+    weights evenly.
+    """
+    for region in range(len(start) - 1):
+        first = start[region]
+        last = start[region + 1]
+        if first == last:  # the record of an empty region stays NaN
             continue
-        v = values[a:b]
-        w = weights[a:b]
+        v = values[first:last]  # the region's values and weights
+        w = weights[first:last]
         _share_evenly(v, w)
         n = len(v)
         total = weighted = squares = 0.0
@@ -279,24 +295,26 @@ def _weighted_statistics(
             weighted += w[i] * v[i]
             squares += w[i] * v[i] * v[i]
         if n == 1 or v[0] == v[n - 1]:
-            summarise_ordered(v, out[r])
-            out[r].energy = total * v[0] * v[0]
+            # A constant region has the statistics of whole voxels but for its energy, which is a
+            # weighted sum. The places below would divide by 0 if there is one voxel only.
+            summarise_ordered(v, out[region])
+            out[region].energy = total * v[0] * v[0]
             continue
         # Values are laid out in order, each as long as its weight. The place of a value is the
         # middle of its length, scaled so that the smallest value has the place 0 and the largest 1.
         # With equal weights the place is i / (n - 1), as for whole voxels.
         place = np.empty(n)
-        until = 0.0
+        weight_up_to = 0.0
         for i in range(n):
-            until += w[i]
-            place[i] = (until - 0.5 * w[i] - 0.5 * w[0]) / (total - 0.5 * (w[0] + w[n - 1]))
+            weight_up_to += w[i]
+            place[i] = (weight_up_to - 0.5 * w[i] - 0.5 * w[0]) / (total - 0.5 * (w[0] + w[n - 1]))
         mean = weighted / total
         median = weighted_percentile(v, place, 0.5)
         p10 = weighted_percentile(v, place, 0.10)
         p25 = weighted_percentile(v, place, 0.25)
         p75 = weighted_percentile(v, place, 0.75)
         p90 = weighted_percentile(v, place, 0.90)
-        m2 = m3 = m4 = mad = medad = robust = robust_weight = 0.0
+        m2 = m3 = m4 = mad = medad = robust_sum = robust_weight = 0.0
         # Minimum and maximum are taken in the region's core, the voxels that it fills most. A voxel
         # that the region only touches must not be its minimum.
         low = np.inf
@@ -309,23 +327,23 @@ def _weighted_statistics(
             mad += w[i] * abs(d)
             medad += w[i] * abs(v[i] - median)
             if p10 <= v[i] <= p90:
-                robust += w[i] * v[i]
+                robust_sum += w[i] * v[i]
                 robust_weight += w[i]
-            if core[a + i]:
+            if core[first + i]:
                 low = min(low, v[i])
                 high = max(high, v[i])
         rmad = 0.0
         if robust_weight > 0:
-            centre = robust / robust_weight
+            centre = robust_sum / robust_weight
             for i in range(n):
                 if p10 <= v[i] <= p90:
                     rmad += w[i] * abs(v[i] - centre)
             rmad /= robust_weight
-        if low > high:
+        if low > high:  # no voxel of the core has a finite value
             low = v[0]
             high = v[n - 1]
         ranks = (low, p10, p25, median, p75, p90, high)
         moments = (m2 / total, m3 / total, m4 / total)
         _write_statistics(
-            total, mean, ranks, moments, (mad / total, rmad, medad / total), squares, out[r]
+            total, mean, ranks, moments, (mad / total, rmad, medad / total), squares, out[region]
         )

@@ -38,15 +38,17 @@ def maximal_correlation_of(sample: Sample) -> np.ndarray:
     levels[sample.is_finite] = sample.levels
     out = np.full(sample.core.count, np.nan, RECORD)
     for region in range(sample.core.count):
-        voxels = slice(sample.core.start[region], sample.core.start[region + 1])
-        box = _box(sample.core.index[voxels], levels[voxels], sample.core.shape)
-        planes = [box] if not per_slice else [box[z : z + 1] for z in range(len(box))]
+        of_region = slice(sample.core.start[region], sample.core.start[region + 1])
+        box = _box(sample.core.index[of_region], levels[of_region], sample.core.shape)
+        # A matrix is counted in each slice, or in the whole region at once.
+        boxes = [box] if not per_slice else [box[z : z + 1] for z in range(len(box))]
         correlations = []
-        for plane in planes:
-            counts = [_counts(plane, step) for step in steps]
+        for slice_or_box in boxes:
+            matrices = [_counts(slice_or_box, step) for step in steps]
             if not per_direction:
-                counts = [np.sum(counts, axis=0)]
-            correlations += [maximal_correlation(matrix) for matrix in counts if matrix.any()]
+                matrices = [np.sum(matrices, axis=0)]
+            # A matrix of zeros has no pair of neighbours, and so no correlation.
+            correlations += [maximal_correlation(matrix) for matrix in matrices if matrix.any()]
         if correlations:
             out["coefficient"][region] = np.mean(correlations)
     return out
@@ -73,22 +75,24 @@ def maximal_correlation(counts: np.ndarray) -> float:
     >>> round(maximal_correlation(np.array([[3.0, 1.0], [1.0, 3.0]])), 6)
     0.5
     """
-    used = counts.any(axis=1)
-    share = counts[np.ix_(used, used)] / counts.sum()
-    if len(share) < 2:
+    # A level that does not occur would give a division by zero below.
+    occurs = counts.any(axis=1)
+    share = counts[np.ix_(occurs, occurs)] / counts.sum()
+    if len(share) < 2:  # one level has no second singular value; the coefficient is 1 by definition
         return 1.0
     # The coefficient is the square root of the second largest eigenvalue of Haralick's matrix Q.
     # This root equals the second largest singular value of the symmetric matrix below, whose
     # largest singular value is 1.
-    root = np.sqrt(share.sum(axis=1))
-    sizes = np.linalg.svd(share / np.outer(root, root), compute_uv=False)
-    return float(min(sizes[1], 1.0))
+    root_of_level_share = np.sqrt(share.sum(axis=1))
+    scaled = share / np.outer(root_of_level_share, root_of_level_share)
+    singular_values = np.linalg.svd(scaled, compute_uv=False)  # the largest comes first
+    return float(min(singular_values[1], 1.0))
 
 
 def _box(index: np.ndarray, levels: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
     """Return the levels of a region in the smallest box that holds it, 0 elsewhere."""
     places = np.array(np.unravel_index(index, shape))
-    if not places.size:
+    if not places.size:  # an empty region has no box around it; one voxel outside stands for it
         return np.zeros((1, 1, 1), np.int64)
     low = places.min(axis=1)
     box = np.zeros(places.max(axis=1) - low + 1, np.int64)
@@ -102,6 +106,8 @@ def _counts(box: np.ndarray, step: np.ndarray) -> np.ndarray:
     The step is taken in both directions, so the table is symmetric. Row and column 0 are 0, because
     level 0 stands for voxels outside the region.
     """
+    # Along an axis of n voxels, a step of k > 0 leads from the voxels 0 to n - k - 1 to the voxels
+    # k to n - 1. A negative step leads the other way.
     first_voxels = []
     second_voxels = []
     for size, move in zip(box.shape, step, strict=True):
@@ -109,11 +115,14 @@ def _counts(box: np.ndarray, step: np.ndarray) -> np.ndarray:
         second_voxels.append(slice(max(move, 0), max(size + min(move, 0), 0)))
     first = box[tuple(first_voxels)]
     second = box[tuple(second_voxels)]
-    size = int(box.max()) + 1
+    n_levels = int(box.max()) + 1  # level 0 included
+    # The step is longer than the box, so that no voxel has a neighbour.
     if first.shape != second.shape or not first.size:
-        return np.zeros((size, size))
-    pairs = np.bincount((first * size + second).ravel(), minlength=size * size)
-    counts = pairs.reshape(size, size).astype(float)
+        return np.zeros((n_levels, n_levels))
+    # Each pair of levels has a number of its own: that of its cell in the flattened table.
+    pair_numbers = (first * n_levels + second).ravel()
+    pairs = np.bincount(pair_numbers, minlength=n_levels * n_levels)
+    counts = pairs.reshape(n_levels, n_levels).astype(float)
     counts[0] = 0.0
     counts[:, 0] = 0.0
     return np.asarray(counts + counts.T)

@@ -76,18 +76,20 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
     >>> resegmented(np.array([-1.0, 5.0, 11.0]), np.array([0, 3]), texture).tolist()
     [nan, 5.0, nan]
     """
-    counts = np.isfinite(values)
+    is_used = np.isfinite(values)
     if texture.range is not None:
-        counts &= (values >= texture.range[0]) & (values <= texture.range[1])
-    for first, last in pairwise(start) if texture.outliers else ():
-        # Re-segmentation has two rules: values outside a range are left out, and so are outliers.
-        # Mean and standard deviation for the outliers are those of the region as drawn, so that
-        # neither rule has to come first (IBSI 2.5).
+        is_used &= (values >= texture.range[0]) & (values <= texture.range[1])
+    regions = pairwise(start) if texture.outliers else ()
+    for first, last in regions:
+        # Mean and standard deviation, which decide what an outlier is, are those of the region as
+        # drawn. Values outside the range count in them, so that it does not matter which of the two
+        # rules comes first (IBSI 2.5).
         region = values[first:last]
         finite = region[np.isfinite(region)].astype(float)
-        if len(finite):
-            counts[first:last] &= np.abs(region - finite.mean()) <= texture.outliers * finite.std()
-    return values if counts.all() else np.where(counts, values, np.nan)
+        if len(finite):  # a region without a value has neither mean nor outliers
+            largest_distance = texture.outliers * finite.std()
+            is_used[first:last] &= np.abs(region - finite.mean()) <= largest_distance
+    return values if is_used.all() else np.where(is_used, values, np.nan)
 
 
 def measure_regions(
@@ -172,12 +174,12 @@ def _of_image(
     image = prepared.grid.array
     texture = texture_of(settings, name)
     channels = _of_array(image, prepared.grid.spacing, regions, settings, texture)
-    inside = resegmented(regions.values(image), regions.start, texture)
+    values_in_regions = resegmented(regions.values(image), regions.start, texture)
     for chosen in filters_of(settings, name):
         response = regions.values(response_map(image, prepared.grid.spacing, chosen))
         # Re-segmentation removes voxels with unusual values from a region. The response to a filter
         # is left out at these voxels, too (IBSI).
-        response[~np.isfinite(inside)] = np.nan
+        response[~np.isfinite(values_in_regions)] = np.nan
         channels[filter_name(chosen)] = _statistics_of_regions(response, regions)
     return channels
 
@@ -192,10 +194,12 @@ def _of_array(
     """Return the statistics of an image, by channel: its values, gradients and texture."""
     families = settings.families
     channels: dict[str, np.ndarray] = {}
+    # Histogram and co-occurrence get the grey levels of the core, the other families the values of
+    # all voxels.
     sample = _sample(image, regions, texture)
-    inside = resegmented(regions.values(image), regions.start, texture)
+    values_in_regions = resegmented(regions.values(image), regions.start, texture)
     if "intensity" in families:
-        channels["intensity"] = _statistics_of_regions(inside, regions)
+        channels["intensity"] = _statistics_of_regions(values_in_regions, regions)
     if "gradient" in families:
         voxels = regions.voxels()
         sobel = sobel_map(image, spacing, voxels)
@@ -218,9 +222,18 @@ def _sample(image: np.ndarray, regions: RegionVoxels, texture: TextureSettings) 
     core = regions.core()
     values = resegmented(core.values(image), core.start, texture)
     finite, start, is_finite = keep_finite(values, core.start)
+    # Bins of a fixed width are counted from the least value that the settings let count.
     anchor = texture.range[0] if texture.range else None
     levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width, anchor)
-    return Sample(finite, start, is_finite, core, levels, n_levels, texture)
+    return Sample(
+        values=finite,
+        start=start,
+        is_finite=is_finite,
+        core=core,
+        levels=levels,
+        n_levels=n_levels,
+        texture=texture,
+    )
 
 
 def _of_series(
@@ -232,30 +245,38 @@ def _of_series(
     # and all voxels of a region in which it fits too few.
     unusable = {}
     for name, image in prepared.maps.items():
-        if MAPS[name].role == "did_not_fit":
+        if MAPS[name].role == "did_not_fit":  # the map is 1 where the model does not fit
             unfit = regions.values(image) > 0
             enough_fitted = np.array(regions.share_of(~unfit)) >= MIN_FITTED
             unusable[MAPS[name].model] = unfit | ~np.repeat(enough_fitted, regions.sizes)
     for name, image in prepared.maps.items():
-        made = MAPS[name]
-        if map_family(made) not in settings.families:
+        measured_map = MAPS[name]
+        if map_family(measured_map) not in settings.families:  # no column takes its statistics
             continue
         values = regions.values(image)
-        if made.role == "parameter" and made.model in unusable:
-            values[unusable[made.model]] = np.nan
+        if measured_map.role == "parameter" and measured_map.model in unusable:
+            values[unusable[measured_map.model]] = np.nan
         channels[map_channel(name)] = _statistics_of_regions(values, regions)
+
+    # Gradients and texture are measured of the images that the setting ``dce_images`` names.
     texture = texture_of(settings, prepared.name)
     for name, image in prepared.images.items():
-        made_of = _of_array(image, prepared.grid.spacing, regions, settings, texture)
-        for channel, record in made_of.items():
+        records = _of_array(image, prepared.grid.spacing, regions, settings, texture)
+        for channel, channel_record in records.items():
             if channel != "intensity":
-                channels[f"{name}_{channel}"] = record
+                channels[f"{name}_{channel}"] = channel_record
             elif name not in MAPS:  # the values of a map were measured above, in its own channel
-                channels[name] = record
+                channels[name] = channel_record
     return channels
 
 
 def _statistics_of_regions(values: np.ndarray, regions: RegionVoxels) -> np.ndarray:
-    made = statistics(values, regions.start, regions.weight, regions.is_core)
-    made[np.diff(keep_finite(values, regions.start)[1]) < MIN_VOXELS] = np.nan
-    return made
+    """Return the statistics of each region; NaN for fewer than ``MIN_VOXELS`` finite values.
+
+    ``values`` has a value for each voxel of the regions.
+    """
+    record = statistics(values, regions.start, regions.weight, regions.is_core)
+    _, start_of_finite, _ = keep_finite(values, regions.start)
+    n_finite = np.diff(start_of_finite)
+    record[n_finite < MIN_VOXELS] = np.nan
+    return record

@@ -20,7 +20,10 @@ from cad.mri.imaging.volume import Volume
 # A region is called left or right if at least this share of its voxels is on this side.
 ONE_SIDE = 0.75
 
+# Time after the arrival of the bolus in which the early peak of a curve is searched, seconds.
 EARLY_S = 120.0
+# Least time from the end of this early time to the last frame, seconds.
+_LATE_S = 60
 LEVEL_CHANGE = 0.10
 """A curve is a plateau (type 2) if it changes by less than this share from early peak to end."""
 
@@ -79,26 +82,37 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     ('left', 'mid', 'left mid PZpl')
     """
     direction = np.asarray(gland.direction, float)
+    # In axial slices the array's x, y and z axes run nearest to those of the patient, in this
+    # order.
     if list(np.abs(direction).argmax(axis=0)) != [0, 1, 2]:
         return None
-    turn = _upright_slices(direction)
-    whole = gland.array[turn]
-    region = inside[turn]
-    z, y, x = np.argwhere(region).mean(axis=0)
-    slices = np.flatnonzero(whole.any(axis=(1, 2)))
-    height = (z - slices[0] + 0.5) / (slices[-1] - slices[0] + 1)
+    upright_slices = _upright_slices(direction)
+    whole = gland.array[upright_slices]
+    region = inside[upright_slices]
+    region_voxels = np.argwhere(region)
+    z, y, x = region_voxels.mean(axis=0)
+    gland_slices = np.flatnonzero(whole.any(axis=(1, 2)))
+    # A slice goes from half a slice below its centre to half a slice above it.
+    height = (z - gland_slices[0] + 0.5) / (gland_slices[-1] - gland_slices[0] + 1)
     level = _third(height, ("apex", "mid", "base"))
-    voxels = np.argwhere(whole[slices[np.abs(slices - z).argmin()]])
-    low = voxels.min(axis=0) - 0.5
-    high = voxels.max(axis=0) + 0.5
-    v, across = (np.array([y, x]) - low) / (high - low)
-    u = 2 * across - 1
-    share_left = float((np.argwhere(region)[:, 2] > (low[1] + high[1]) / 2).mean())
+
+    # The place across the gland and from front to back is told on one slice: the slice of the gland
+    # that is nearest to the region's centre. Voxels reach half a voxel beyond their centres.
+    nearest_slice = gland_slices[np.abs(gland_slices - z).argmin()]
+    gland_voxels = np.argwhere(whole[nearest_slice])
+    low_y, low_x = gland_voxels.min(axis=0) - 0.5
+    high_y, high_x = gland_voxels.max(axis=0) + 0.5
+    v = (y - low_y) / (high_y - low_y)
+    u = 2 * ((x - low_x) / (high_x - low_x)) - 1
+
+    # The x axis points to the patient's left.
+    share_left = float((region_voxels[:, 2] > (low_x + high_x) / 2).mean())
     side = "midline"
     if share_left >= ONE_SIDE:
         side = "left"
     elif share_left <= 1 - ONE_SIDE:
         side = "right"
+    # A sector belongs to one half of the gland, also if the region lies across the midline.
     half = SIDES[int(u > 0)]
     sector = f"{half} {level} {sector_at(u, v, level, zone)}"
     return Place(side, level, sector, float(u), float(v))
@@ -109,7 +123,7 @@ def _upright_slices(direction: np.ndarray) -> tuple[slice, ...]:
     and its x axis to the patient's left.
     """
     turn = []
-    for axis in (2, 1, 0):
+    for axis in (2, 1, 0):  # the axes of an array are z, y, x
         step = -1 if direction[axis, axis] < 0 else 1
         turn.append(slice(None, None, step))
     return tuple(turn)
@@ -177,6 +191,8 @@ def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
         front to back of the box around all regions. None where the slices are not axial.
     """
     direction = np.asarray(labels.direction, float)
+    # In axial slices the array's x, y and z axes run nearest to those of the patient, in this
+    # order.
     if list(np.abs(direction).argmax(axis=0)) != [0, 1, 2]:
         return None
     turned = labels.array[_upright_slices(direction)]
@@ -186,17 +202,22 @@ def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
     places = np.argwhere(turned)
     labels_of_places = turned[tuple(places.T)]
     z, y, x = places[labels_of_places == label].mean(axis=0)
+    # The stack begins half a slice below the centre of its first slice.
     height = (z + 0.5) / n_slices
     third = _third(height, ("lower", "middle", "upper"))
     left_mm = float((x - (width - 1) / 2) * labels.spacing[0])
-    rows = places[:, 1]
-    middle = (rows.min() + rows.max()) / 2
+
+    # The region is anterior or posterior of the middle between the foremost and the hindmost voxel
+    # of all regions.
+    y_of_places = places[:, 1]
+    middle_y = (y_of_places.min() + y_of_places.max()) / 2
     centres = []
-    for each in np.unique(labels_of_places):
-        centres.append(rows[labels_of_places == each].mean())
-    depth = ""
+    for other_label in np.unique(labels_of_places):
+        centres.append(y_of_places[labels_of_places == other_label].mean())
+    depth = ""  # regions that lie at about the same depth cannot be told apart by it
     if (max(centres) - min(centres)) * labels.spacing[1] >= SAME_DEPTH_MM:
-        depth = "anterior" if y < middle else "posterior"
+        depth = "anterior" if y < middle_y else "posterior"
+
     side = "midline"
     if abs(left_mm) >= NEAR_MIDLINE_MM:
         side = "left" if left_mm > 0 else "right"
@@ -222,9 +243,11 @@ def axial_diameter(inside: np.ndarray, spacing: tuple[float, float]) -> float:
     3.5
     """
     largest = 0.0
-    for layer in inside[inside.any(axis=(1, 2))]:
-        outlines = find_contours(np.pad(layer, 1).astype(float), 0.5)
-        points = np.concatenate(outlines) * (spacing[1], spacing[0])
+    for slice_mask in inside[inside.any(axis=(1, 2))]:
+        # The padding closes outlines at the edge of the image. In the mask, 1 is inside and 0 is
+        # outside, so that the level 0.5 is the outline.
+        outlines = find_contours(np.pad(slice_mask, 1).astype(float), 0.5)
+        points = np.concatenate(outlines) * (spacing[1], spacing[0])  # y, x in mm
         largest = max(largest, largest_distance(points))
     return largest
 
@@ -264,50 +287,59 @@ def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
     >>> drawn_as((3.0 * z) ** 2 + (0.6 * y) ** 2 + (0.5 * x) ** 2 <= 4.0**2, spacing)
     ''
     """
-    index = np.argwhere(inside)
-    if len(index) < MARK_VOXELS:
+    voxels = np.argwhere(inside)
+    if len(voxels) < MARK_VOXELS:
         return ""
-    low = index.min(axis=0)
-    high = index.max(axis=0) + 1
-    if len(index) == np.prod(high - low):
+    first = voxels.min(axis=0)
+    end = voxels.max(axis=0) + 1
+    if len(voxels) == np.prod(end - first):  # every voxel of the box around the region
         return "box"
-    if high[0] - low[0] < MARK_SLICES:
+    if end[0] - first[0] < MARK_SLICES:
         return ""
-    box = np.pad(inside[low[0] : high[0], low[1] : high[1], low[2] : high[2]], 1)
-    cells = np.ones((3, 3, 3), bool)
-    rim = binary_dilation(box, cells) & ~box
-    edge = box & binary_dilation(rim, cells)
+    box = np.pad(inside[first[0] : end[0], first[1] : end[1], first[2] : end[2]], 1)
+    # Only voxels at the region's border, on either side of it, can contradict a ball.
+    neighbourhood = np.ones((3, 3, 3), bool)
+    just_outside = binary_dilation(box, neighbourhood) & ~box
+    border_voxels = box & binary_dilation(just_outside, neighbourhood)
     steps = np.array(spacing[::-1])
-    return "ball" if _ball_parts(np.argwhere(edge) * steps, np.argwhere(rim) * steps) else ""
+    within = np.argwhere(border_voxels) * steps
+    beyond = np.argwhere(just_outside) * steps
+    return "ball" if _one_ball_separates(within, beyond) else ""
 
 
-def _ball_parts(within: np.ndarray, beyond: np.ndarray) -> bool:
-    """Tell whether a ball holds all points of one set and none of another.
+def _one_ball_separates(within: np.ndarray, beyond: np.ndarray) -> bool:
+    """Tell whether a ball holds all points ``within`` and none of the points ``beyond``.
 
-    For a ball with centre c, let k be its squared radius less |c|^2. A point p lies in the ball if
-    |p|^2 - 2 c p - k is at most 0, and outside if it is above 0. This expression is linear in c and
-    k, so that a linear program finds the ball that separates the two sets best.
+    Points are in mm, shape (n, 3). For a ball with centre c, let k be its squared radius less
+    |c|^2. A point p lies in the ball if |p|^2 - 2 c p - k is at most 0, and outside if it is above
+    0. This expression is linear in c and k, so that a linear program finds the ball that separates
+    the two sets best.
     """
     # This import is slow, and few regions need it. It stands here, so that a worker process starts
     # faster.
     from scipy.optimize import linprog
 
+    # Coordinates are taken from the middle of the points, because large squares would lose digits.
     middle = within.mean(axis=0)
     rows = []
     limits = []
+    # The inequality of a point beyond the ball has the other direction, hence the sign.
     for points, sign in ((within - middle, 1.0), (beyond - middle, -1.0)):
         rows.append(sign * np.column_stack([-2 * points, -np.ones(len(points))]))
         limits.append(-sign * (points**2).sum(axis=1))
-    left = np.vstack(rows)
-    gap = np.ones((len(left), 1))
-    free = [(None, None)] * left.shape[1]
+    coefficients = np.vstack(rows)
+    # The last unknown is the gap by which all inequalities hold. It is made as wide as possible, up
+    # to 1: without a limit, the gap of two sets that lie far apart would be unbounded.
+    gap = np.ones((len(coefficients), 1))
+    any_value = [(None, None)] * coefficients.shape[1]
+    # The program minimises the negative gap, for which centre and radius may take any value.
     widest = linprog(
-        np.append(np.zeros(left.shape[1]), -1.0),
-        np.hstack([left, gap]),
-        np.concatenate(limits),
-        bounds=[*free, (None, 1.0)],
+        c=np.append(np.zeros(coefficients.shape[1]), -1.0),
+        A_ub=np.hstack([coefficients, gap]),
+        b_ub=np.concatenate(limits),
+        bounds=[*any_value, (None, 1.0)],
     )
-    return bool(widest.status == 0 and widest.x[-1] > 0)
+    return bool(widest.status == 0 and widest.x[-1] > 0)  # status 0: the program was solved
 
 
 def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
@@ -345,13 +377,22 @@ def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
         bolus = find_bolus(times, signal)
     except CadError:  # without a bolus, a curve has no type
         return None
-    early = (times > bolus.arrival) & (times <= bolus.arrival + EARLY_S)
-    if not early.any() or times[-1] < bolus.arrival + EARLY_S + 60:
+    early_end = bolus.arrival + EARLY_S
+    early = (times > bolus.arrival) & (times <= early_end)
+    # The type compares an early frame with a late one. Without either there is no type.
+    if not early.any() or times[-1] < early_end + _LATE_S:
         return None
+    # Medians of three frames are taken, so that a single noisy frame decides neither the peak nor
+    # the end.
     smooth = np.array([np.median(signal[max(i - 1, 0) : i + 2]) for i in range(len(signal))])
     peak = float(smooth[early].max())
     end = float(np.median(signal[-3:]))
-    if peak < signal[: bolus.n_baseline].mean() * (1 + LEVEL_CHANGE):
+    baseline = signal[: bolus.n_baseline].mean()
+    if peak < baseline * (1 + LEVEL_CHANGE):  # tissue that hardly enhances has no type
         return None
     change = end / peak - 1
-    return 1 if change > LEVEL_CHANGE else 3 if change < -LEVEL_CHANGE else 2
+    if change > LEVEL_CHANGE:
+        return 1
+    if change < -LEVEL_CHANGE:
+        return 3
+    return 2

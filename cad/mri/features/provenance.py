@@ -82,9 +82,11 @@ class CohortFacts:
             gland = image_path(folder, name, "gland").is_file()
             dce = image_path(folder, name, "dce").is_file()
             vessel = image_path(folder, name, "vessel").is_file()
-            flips = any((folder / "perf").glob(f"{name}_flip-*_VFA.nii.gz"))
+            flip_angles = any((folder / "perf").glob(f"{name}_flip-*_VFA.nii.gz"))
             b1 = b1_path(folder, name).is_file()
-            counts += (t2w, t2w & gland, dce, dce & flips, dce & vessel, dce & b1)
+            # A gland mask counts only beside a T2 image, and what the fit of a dynamic series needs
+            # only beside such a series. The order is that of the fields.
+            counts += (t2w, t2w & gland, dce, dce & flip_angles, dce & vessel, dce & b1)
         return cls(*counts.tolist())
 
 
@@ -112,24 +114,32 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
         A copy without ``auto`` in these settings.
     """
 
-    def every(count: int, whole: int, key: str, choices: tuple[str, str]) -> dict[str, str]:
-        if getattr(images if key == "t2_reference" else perfusion, key) != "auto":
+    def choice(n_with: int, n_studies: int, key: str, choices: tuple[str, str]) -> dict[str, str]:
+        """Return the first choice for a setting if every study allows it, else the second.
+
+        ``n_with`` of ``n_studies`` studies have what the first choice needs. The result is empty if
+        the setting ``key`` is not ``auto``.
+        """
+        group = images if key == "t2_reference" else perfusion
+        if getattr(group, key) != "auto":
             return {}
-        return {key: choices[0] if whole > 0 and count == whole else choices[1]}
+        # In a cohort without such studies, nothing supports the first choice.
+        all_have_it = n_studies > 0 and n_with == n_studies
+        return {key: choices[0] if all_have_it else choices[1]}
 
     perfusion = settings.features.perfusion
     images = settings.images
-    chosen = {
-        **every(facts.flip_angles, facts.dce, "t1", ("vfa", "fixed")),
-        **every(facts.vessel, facts.dce, "arterial_input", ("measured", "parker")),
-        **every(facts.b1, facts.dce, "b1", ("map", "none")),
+    perfusion_choices = {
+        **choice(facts.flip_angles, facts.dce, "t1", ("vfa", "fixed")),
+        **choice(facts.vessel, facts.dce, "arterial_input", ("measured", "parker")),
+        **choice(facts.b1, facts.dce, "b1", ("map", "none")),
     }
-    scaled = every(facts.gland, facts.t2w, "t2_reference", ("gland", "regions"))
+    t2_choice = choice(facts.gland, facts.t2w, "t2_reference", ("gland", "regions"))
     features = settings.features.model_copy(
-        update={"perfusion": perfusion.model_copy(update=chosen)}
+        update={"perfusion": perfusion.model_copy(update=perfusion_choices)}
     )
     return settings.model_copy(
-        update={"images": images.model_copy(update=scaled), "features": features}
+        update={"images": images.model_copy(update=t2_choice), "features": features}
     )
 
 
@@ -147,17 +157,18 @@ def summary(table: pd.DataFrame) -> JsonObject:
         By name of the column without its prefix ``provenance_``. A column of text has the sorted
         list of all its values, and a column of numbers has [least, largest].
     """
-    content: JsonObject = {}
+    summary_by_name: JsonObject = {}
     for name in _COMPARED:
         column = PREFIX + name
+        # A modality that no row was measured in says nothing of the training.
         if column not in table or table[column].isna().all():
             continue
         values = table[column].dropna()
         if pd.api.types.is_numeric_dtype(values):
-            content[name] = [float(values.min()), float(values.max())]
+            summary_by_name[name] = [float(values.min()), float(values.max())]
         else:
-            content[name] = sorted(set(map(str, values)))
-    return content
+            summary_by_name[name] = sorted(set(map(str, values)))
+    return summary_by_name
 
 
 def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
@@ -176,17 +187,20 @@ def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]
         One sentence for each difference, empty where there is none.
     """
     notes = []
-    for name, usual in trained.items():
+    for name, trained_values in trained.items():
         value = row.get(PREFIX + name)
+        # The region was not measured in this modality.
         if value is None or (isinstance(value, float) and np.isnan(value)):
             continue
         title = _COMPARED.get(name, name)
-        if isinstance(usual[0], str):
-            if str(value) not in usual:
-                notes.append(f"{title}: {value}, trained on {' and '.join(usual)}")
-        elif not usual[0] / _TOLERANCE <= float(value) <= usual[1] * _TOLERANCE:
+        # A text must be one of the list of training values. A number must lie near their range.
+        if isinstance(trained_values[0], str):
+            if str(value) not in trained_values:
+                notes.append(f"{title}: {value}, trained on {' and '.join(trained_values)}")
+        elif not trained_values[0] / _TOLERANCE <= float(value) <= trained_values[1] * _TOLERANCE:
             notes.append(
-                f"{title}: {float(value):.3g}, trained on {usual[0]:.3g} to {usual[1]:.3g}"
+                f"{title}: {float(value):.3g}, trained on {trained_values[0]:.3g} "
+                f"to {trained_values[1]:.3g}"
             )
     return notes
 
@@ -230,9 +244,9 @@ def check_columns(names: Iterable[str]) -> None:
     CadError
         For columns of provenance; the error names the first.
     """
-    wrong = [name for name in names if str(name).startswith(PREFIX)]
-    if wrong:
+    provenance_columns = [name for name in names if str(name).startswith(PREFIX)]
+    if provenance_columns:
         raise CadError(
-            f"{wrong[0]} says how a region was measured and is no feature",
+            f"{provenance_columns[0]} says how a region was measured and is no feature",
             hint=f"leave out the columns that begin with {PREFIX}",
         )

@@ -69,18 +69,18 @@ def radiomics_features(
     # digits.
     image = prepared.grid.with_array(prepared.grid.array.astype(np.float64))
     regions = regions.core()
-    for r in range(regions.count):
-        if regions.sizes[r] == 0:
+    for row in range(regions.count):
+        if regions.sizes[row] == 0:  # pyradiomics refuses an empty region; its columns stay NaN
             continue
-        mask = np.zeros(int(np.prod(regions.shape)), np.uint8)
-        mask[regions.index[regions.start[r] : regions.start[r + 1]]] = 1
-        region = image.with_array(mask.reshape(regions.shape))
+        flat_mask = np.zeros(int(np.prod(regions.shape)), np.uint8)
+        flat_mask[regions.index[regions.start[row] : regions.start[row + 1]]] = 1
+        mask = image.with_array(flat_mask.reshape(regions.shape))
         for name in settings.radiomics:
             statistics = channels.setdefault(radiomics_channel(name), {})
-            for feature, value in _class_features(
-                name, image, region, settings, prepared.name
-            ).items():
-                statistics.setdefault(snake(feature), np.full(regions.count, np.nan))[r] = value
+            features = _class_features(name, image, mask, settings, prepared.name)
+            for feature, value in features.items():
+                values = statistics.setdefault(snake(feature), np.full(regions.count, np.nan))
+                values[row] = value
     return pick(channels, prepared.name, settings)
 
 
@@ -90,11 +90,11 @@ def _class_features(
     """Return one region's features of the pyradiomics class ``name``, by pyradiomics' names."""
     import radiomics
 
-    radiomics.setVerbosity(logging.CRITICAL)
+    radiomics.setVerbosity(logging.CRITICAL)  # it would log a warning for each region
     texture = texture_of(settings, modality)
     bins = {"binCount": texture.bins} if texture.bins else {"binWidth": texture.bin_width}
-    kind = radiomics.getFeatureClasses()[radiomics_channel(name)]
-    made = kind(image.to_sitk(), mask.to_sitk(), label=1, **bins)
+    feature_class = radiomics.getFeatureClasses()[radiomics_channel(name)]
+    measurement = feature_class(image.to_sitk(), mask.to_sitk(), label=1, **bins)
     for feature in RADIOMICS[name][1]:
-        made.enableFeatureByName(feature)
-    return {feature: float(value) for feature, value in made.execute().items()}
+        measurement.enableFeatureByName(feature)
+    return {feature: float(value) for feature, value in measurement.execute().items()}

@@ -64,9 +64,11 @@ class RegionVoxels:
     @classmethod
     def from_shares(cls, shares: Sequence[np.ndarray]) -> RegionVoxels:
         """Make one region from each array of shares (0 to 1); all have one shape (z, y, x)."""
-        whole = cls.from_masks([share > 0 for share in shares])
-        weight = np.concatenate([share[share > 0] for share in shares]).astype(float)
-        return cls(whole.index, whole.start, whole.shape, None if (weight == 1).all() else weight)
+        touched = cls.from_masks([share > 0 for share in shares])
+        share_of_voxel = np.concatenate([share[share > 0] for share in shares]).astype(float)
+        # Without weights every voxel counts whole.
+        weight = None if (share_of_voxel == 1).all() else share_of_voxel
+        return cls(touched.index, touched.start, touched.shape, weight)
 
     @classmethod
     def spheres(
@@ -97,12 +99,14 @@ class RegionVoxels:
         """
         points = np.ascontiguousarray(centres, float)
         size = np.array(shape, np.int64)
-        step = np.array(spacing, float)
+        voxel_size = np.array(spacing, float)
         start = np.zeros(len(points) + 1, np.int64)
-        _sphere_voxels(points, size, step, radius, start, np.zeros(0, np.int64))
+        # The first call only counts the voxels of each sphere; their sums are the places where
+        # spheres begin. The second call fills an array that has room for just these voxels.
+        _sphere_voxels(points, size, voxel_size, radius, start, np.zeros(0, np.int64))
         np.cumsum(start, out=start)
         index = np.empty(start[-1], np.int64)
-        _sphere_voxels(points, size, step, radius, start, index)
+        _sphere_voxels(points, size, voxel_size, radius, start, index)
         return cls(index, start, shape)
 
     @property
@@ -119,23 +123,26 @@ class RegionVoxels:
         """
         if self.weight is None:
             return np.ones(len(self.index), bool)
-        chosen = np.zeros(len(self.index), bool)
+        in_core = np.zeros(len(self.index), bool)
         for first, last in pairwise(self.start):
             share = self.weight[first:last]
-            if not len(share):
+            if not len(share):  # an empty region has no levels to choose from
                 continue
             rounded = np.round(share * _PARTS)
-            total = float(share.sum(dtype=float))
-            level, count = np.unique(rounded, return_counts=True)
-            # For each rounded share, the number of voxels with at least this share.
-            voxels = np.cumsum(count[::-1])[::-1]
-            enough = voxels >= min(MIN_VOXELS, len(share))
-            # The number of voxels in the core should be close to ``total``, the region's volume in
+            volume = float(share.sum(dtype=float))
+            share_level, n_at_level = np.unique(rounded, return_counts=True)
+            # For each rounded share, the number of voxels with at least this share: a core that
+            # ends at this share would have so many.
+            n_from_level = np.cumsum(n_at_level[::-1])[::-1]
+            large_enough = n_from_level >= min(MIN_VOXELS, len(share))
+            # The number of voxels in the core should be close to ``volume``, the region's volume in
             # voxels. If a core may have half a voxel too many or half a voxel too few, the larger
-            # core is taken. The term 1e-3 makes this so, whatever the last digit of ``total`` is.
-            off = np.where(enough, np.abs(voxels - total - 1e-3), np.inf)
-            chosen[first:last] = rounded >= level[off.argmin()]
-        return chosen
+            # core is taken. The term 1e-3 makes this so, whatever the last digit of ``volume`` is.
+            distance_from_volume = np.where(
+                large_enough, np.abs(n_from_level - volume - 1e-3), np.inf
+            )
+            in_core[first:last] = rounded >= share_level[distance_from_volume.argmin()]
+        return in_core
 
     def core(self) -> RegionVoxels:
         """Return the regions reduced to their cores, in which every voxel counts as a whole.
@@ -145,9 +152,10 @@ class RegionVoxels:
         """
         if self.weight is None:
             return self
-        chosen = self.is_core
-        position = np.concatenate([[0], np.cumsum(chosen)])
-        return RegionVoxels(self.index[chosen], position[self.start], self.shape)
+        in_core = self.is_core
+        # The voxels of each core follow those of the cores before it.
+        n_core_before = np.concatenate([[0], np.cumsum(in_core)])
+        return RegionVoxels(self.index[in_core], n_core_before[self.start], self.shape)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -240,9 +248,9 @@ def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.n
     is_finite = np.isfinite(values)
     if is_finite.all():
         return values, start, is_finite
-    position = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(is_finite, out=position[1:])
-    return values[is_finite], position[start], is_finite
+    n_finite_before = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(is_finite, out=n_finite_before[1:])
+    return values[is_finite], n_finite_before[start], is_finite
 
 
 @njit(cache=True)
@@ -254,31 +262,39 @@ def _sphere_voxels(
     start: np.ndarray,
     index: np.ndarray,
 ) -> None:
-    # The function is called twice. The first call has an empty index, and counts the voxels of each
-    # sphere into start[1:]. The second call writes the voxels into the index.
+    """Count the voxels of each sphere, or write their flat numbers into ``index``.
+
+    The function is called twice. The first call has an empty ``index``, and counts the voxels of
+    each sphere into ``start[1:]``. In the second call ``start`` says where each sphere begins in
+    ``index``.
+
+    ``points`` are the centres as voxel indices x, y, z, and ``spacing`` the voxel size x, y, z
+    (mm). ``size`` is the number of voxels of the grid along z, y, x; ``radius`` is in mm.
+    """
     fill = len(index) > 0
-    # A voxel whose centre lies on the surface of the sphere belongs to it.
-    limit = radius * radius * (1 + 1e-9)
+    # A voxel whose centre lies on the surface of the sphere belongs to it, whatever its distance is
+    # rounded to.
+    squared_radius = radius * radius * (1 + 1e-9)
     low = np.empty(3, np.int64)
     high = np.empty(3, np.int64)
     for p in range(len(points)):
         for axis in range(3):
             # Only voxels in the box around the sphere are tested. This box is cut off at the border
-            # of the grid.
+            # of the grid. The term 1e-9 keeps voxels whose centres lie on the box's faces.
             reach = radius / spacing[axis]
-            n = size[2 - axis]
+            n_along_axis = size[2 - axis]
             low[axis] = max(0, int(np.ceil(points[p, axis] - reach - 1e-9)))
-            high[axis] = min(n - 1, int(np.floor(points[p, axis] + reach + 1e-9)))
+            high[axis] = min(n_along_axis - 1, int(np.floor(points[p, axis] + reach + 1e-9)))
         n_voxels = start[p] if fill else 0
         for z in range(low[2], high[2] + 1):
             # A voxel is in the sphere of radius r if dz^2 + dy^2 + dx^2 <= r^2, for its distances
             # from the centre along the axes. Each square is computed in the outermost loop in which
             # it is constant.
-            dz = ((z - points[p, 2]) * spacing[2]) ** 2
+            dz_squared = ((z - points[p, 2]) * spacing[2]) ** 2
             for y in range(low[1], high[1] + 1):
-                dy = dz + ((y - points[p, 1]) * spacing[1]) ** 2
+                dzy_squared = dz_squared + ((y - points[p, 1]) * spacing[1]) ** 2
                 for x in range(low[0], high[0] + 1):
-                    if dy + ((x - points[p, 0]) * spacing[0]) ** 2 <= limit:
+                    if dzy_squared + ((x - points[p, 0]) * spacing[0]) ** 2 <= squared_radius:
                         if fill:
                             index[n_voxels] = (z * size[1] + y) * size[2] + x
                         n_voxels += 1

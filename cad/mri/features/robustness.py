@@ -32,6 +32,7 @@ from cad.mri.imaging.volume import Volume
 
 _COPY_KEYS = ["participant_id", "roi_id", "repeat"]
 MIN_LOWER_BOUND = 0.75
+"""Least lower bound of the ICC of a feature that counts as stable."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,11 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
     inside = padded.array
     # Distances are measured between the centres of voxels. The border of the region lies half a
     # voxel before the nearest centre outside of the region.
-    half = 0.5 * spacing.min()
+    half_voxel = 0.5 * spacing.min()
+    # The distance is negative inside the region and positive outside.
     outward = ndimage.distance_transform_edt(~inside, sampling=spacing)
     inward = ndimage.distance_transform_edt(inside, sampling=spacing)
-    distance = np.where(inside, half - inward, outward - half)
+    distance = np.where(inside, half_voxel - inward, outward - half_voxel)
     # The region is shifted within its slices only. A reader draws slice by slice, and the next
     # slice is millimetres away.
     shift = np.array([0.0, *rng.normal(0, perturbation.shift_mm, 2)]) / spacing
@@ -98,19 +100,21 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
     # voxels.
     moved = ndimage.shift(distance, shift, order=1, mode="nearest")
     growth = rng.normal(0, perturbation.growth_mm)
-    rough = ndimage.gaussian_filter(
+    roughness = ndimage.gaussian_filter(
         # White noise that is smoothed by a Gaussian with a sigma of L/2 is similar over about the
         # length L, here ``noise_length_mm``.
         rng.normal(size=inside.shape),
         perturbation.noise_length_mm / spacing / 2,
         mode="wrap",
     )
-    spread = rough.std()
+    standard_deviation = roughness.std()
     # The noise is divided by its own standard deviation in this draw. The expected standard
     # deviation would not do: a small box holds few independent bumps, so that single draws differ
     # much.
-    rough *= perturbation.noise_mm / spread if spread > 0 else 0.0
-    return padded.with_array(moved <= growth + rough)
+    roughness *= perturbation.noise_mm / standard_deviation if standard_deviation > 0 else 0.0
+    # A voxel belongs to the copy if it lies inside the contour that is moved outwards by ``growth``
+    # and, from place to place, by ``roughness`` (mm).
+    return padded.with_array(moved <= growth + roughness)
 
 
 def perturbed_features(
@@ -139,20 +143,22 @@ def perturbed_features(
     CadError
         For a study without regions, or without any image that the settings name.
     """
-    chosen = perturbation or Perturbation()
+    perturbation_or_default = perturbation or Perturbation()
     names, _ = images.available(study, settings)
-    work = images.compact(at_spacing(study, settings.images))
+    study_at_spacing = images.compact(at_spacing(study, settings.images))
     copies: list[tuple[str, int, Volume]] = []
-    for roi in work.rois:
-        for repeat, mask in enumerate(copies_of(work, roi, chosen)):
+    for roi in study_at_spacing.rois:
+        for repeat, mask in enumerate(copies_of(study_at_spacing, roi, perturbation_or_default)):
             copies.append((roi.roi_id, repeat, mask))
     if not copies or not names:
         raise CadError("no region or no image to perturb", patient=study.participant_id)
     columns: dict[str, np.ndarray] = {}
     for name in names:
-        ready = prepared_copies(work, settings, name, [mask for _, _, mask in copies])
-        if ready is not None:
-            columns |= measure_regions(*ready, settings.features)
+        prepared_and_regions = prepared_copies(
+            study_at_spacing, settings, name, [mask for _, _, mask in copies]
+        )
+        if prepared_and_regions is not None:
+            columns |= measure_regions(*prepared_and_regions, settings.features)
     keys = {
         "participant_id": [study.participant_id] * len(copies),
         "roi_id": [roi_id for roi_id, _, _ in copies],
@@ -220,8 +226,8 @@ def prepared_copies(
         The modality, and one region for each mask, in order; None where no mask can be measured.
     """
     grid = images.grid_of(study, name)
-    around = [images.box_around(mask, grid, 0.0) for mask in masks]
-    boxes = [box for box in around if box is not None]
+    mask_boxes = [images.box_around(mask, grid, margin_mm=0.0) for mask in masks]
+    boxes = [box for box in mask_boxes if box is not None]
     if not boxes:
         return None
     # All masks are measured in one box. The image is therefore prepared once, and not for each
@@ -229,15 +235,15 @@ def prepared_copies(
     cropped = images.crop(grid, images.enclosing(boxes))
     shares = []
     for mask in masks:
-        drawn = fill(mask, cropped, settings.features.partial_voxels == "half")
+        drawn = fill(mask, cropped, half=settings.features.partial_voxels == "half")
         shares.append(np.zeros_like(drawn.share) if drawn.too_little else drawn.share)
     needed = np.logical_or.reduce([share > 0 for share in shares])
     if not needed.any():
         return None
     prepared = images.prepare(study, settings, name, cropped.with_array(needed), scale)
-    return prepared, RegionVoxels.from_shares(
-        [shares_on(s, cropped, prepared.grid) for s in shares]
-    )
+    # The image may have been cut or enlarged while it was prepared; shares are moved to its grid.
+    prepared_shares = [shares_on(share, cropped, prepared.grid) for share in shares]
+    return prepared, RegionVoxels.from_shares(prepared_shares)
 
 
 def masks_features(
@@ -267,18 +273,18 @@ def masks_features(
         voxels of an image. An image that cannot be prepared has no columns.
     """
     names, _ = images.available(study, settings)
-    work = images.compact(at_spacing(study, settings.images))
+    study_at_spacing = images.compact(at_spacing(study, settings.images))
     columns = _size(study, settings, masks)
     for name in names:
         try:
-            ready = prepared_copies(work, settings, name, masks, scale)
+            prepared_and_regions = prepared_copies(study_at_spacing, settings, name, masks, scale)
         except CadError:  # this error was reported when the study's own regions were measured
             continue
-        if ready is None:
+        if prepared_and_regions is None:
             continue
-        columns |= measure_regions(*ready, settings.features)
-        if name != "dce":
-            columns |= radiomics_features(*ready, settings.features)
+        columns |= measure_regions(*prepared_and_regions, settings.features)
+        if name != "dce":  # pyradiomics measures images, and no maps of a dynamic series
+            columns |= radiomics_features(*prepared_and_regions, settings.features)
     return pd.DataFrame(columns, index=range(len(masks)))
 
 
@@ -289,15 +295,18 @@ def _size(
     if study.roi_map is None:
         return {}
     columns: dict[str, np.ndarray] = {}
-    for number, mask in enumerate(masks):
-        inside = resample_mask(mask, study.roi_map) if mask.array.any() else mask
-        if not inside.array.any():
+    for row, mask in enumerate(masks):
+        label_mask = resample_mask(mask, study.roi_map) if mask.array.any() else mask
+        # A mask that is empty, or lies outside of the label map, has no size. Its columns stay NaN.
+        if not label_mask.array.any():
             continue
         # Size and position are measured on a label map. A label map is therefore made for each
         # mask, with the mask as label 1.
-        alone = replace(study, roi_map=inside.with_array(inside.array.astype(np.uint8)))
-        for name, values in size_columns(alone, [1], settings.features).items():
-            columns.setdefault(name, np.full(len(masks), np.nan))[number] = values[0]
+        study_of_mask = replace(
+            study, roi_map=label_mask.with_array(label_mask.array.astype(np.uint8))
+        )
+        for name, values in size_columns(study_of_mask, [1], settings.features).items():
+            columns.setdefault(name, np.full(len(masks), np.nan))[row] = values[0]
     return columns
 
 
@@ -331,31 +340,35 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     >>> bool(low < value < high), round(value, 2)
     (True, 1.0)
     """
-    n, k = values.shape
+    n, k = values.shape  # n regions, k repeats
     if n < 2 or k < 2:
         raise CadError(f"an ICC needs 2 regions and 2 repeats, found {n} and {k}")
-    means = values.mean(axis=1)
-    between = k * float(((means - means.mean()) ** 2).sum()) / (n - 1)
-    within = float(((values - means[:, None]) ** 2).sum()) / (n * (k - 1))
+    # The mean squares of a one-way analysis of variance.
+    region_means = values.mean(axis=1)
+    between = k * float(((region_means - region_means.mean()) ** 2).sum()) / (n - 1)
+    within = float(((values - region_means[:, None]) ** 2).sum()) / (n * (k - 1))
     # If all values of a feature are equal, both mean squares are rounding errors, and their ratio
     # means nothing.
     rounding = (1e-12 * float(np.abs(values).max())) ** 2
     if between <= rounding and within <= rounding:
         return 0.0, 0.0, 0.0
-    if within <= rounding:
+    if within <= rounding:  # regions differ and repeats do not; F would be infinite
         return 1.0, 1.0, 1.0
-    ratio = between / within
+    f_value = between / within
     # The ratio F of the mean squares between and within regions gives ICC = (F - 1) / (F + k - 1),
     # for k repeats. Quantiles of the F distribution give the interval of F, and from it the
     # interval of the ICC.
-    tail = 1 - (1 - confidence) / 2
-    low = ratio / f_distribution.ppf(tail, n - 1, n * (k - 1))
-    high = ratio * f_distribution.ppf(tail, n * (k - 1), n - 1)
+    upper_tail = 1 - (1 - confidence) / 2
+    df_between = n - 1  # degrees of freedom
+    df_within = n * (k - 1)
+    low = f_value / f_distribution.ppf(upper_tail, df_between, df_within)
+    high = f_value * f_distribution.ppf(upper_tail, df_within, df_between)
 
-    def icc(f_ratio: float) -> float:
+    def icc_of(f_ratio: float) -> float:
+        """Return the ICC that belongs to a ratio of mean squares."""
         return float((f_ratio - 1) / (f_ratio + k - 1))
 
-    return icc(ratio), icc(low), icc(high)
+    return icc_of(f_value), icc_of(low), icc_of(high)
 
 
 def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
@@ -379,15 +392,19 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
         raise CadError(
             f"every region needs the same number of copies, found {sorted(set(repeats))}"
         )
-    names = [c for c in table.columns if c not in _COPY_KEYS]
+    features = [column for column in table.columns if column not in _COPY_KEYS]
+    # The copies of a region follow each other, so that the table can be read as an array of shape
+    # (n_regions, n_repeats, n_features).
     ordered = table.sort_values(_COPY_KEYS, kind="stable")
-    cube = ordered[names].to_numpy(float).reshape(-1, int(repeats.iloc[0]), len(names))
+    n_repeats = int(repeats.iloc[0])
+    values_of_copies = ordered[features].to_numpy(float).reshape(-1, n_repeats, len(features))
     rows = []
-    for column, name in enumerate(names):
-        values = cube[:, :, column]
+    for number, name in enumerate(features):
+        values = values_of_copies[:, :, number]
         # The mean squares need a value for each of a region's k copies. If a copy has no value, the
         # region is left out.
         values = values[np.isfinite(values).all(axis=1)]
+        # The ICC compares regions with each other, which takes two at least.
         interval = icc(values, confidence) if len(values) >= 2 else (np.nan, np.nan, np.nan)
         rows.append((name, *interval, len(values)))
     return pd.DataFrame(rows, columns=["feature", "icc", "low", "high", "n_regions"])
@@ -419,14 +436,14 @@ def stable_features(
     CadError
         When no feature is stable.
     """
-    used = table if patients is None else table[table["participant_id"].isin(set(patients))]
-    if used.empty:
+    counted = table if patients is None else table[table["participant_id"].isin(set(patients))]
+    if counted.empty:
         raise CadError("no perturbed region of these patients")
-    judged = stability(used)
-    stable: list[str] = judged.loc[judged["low"] >= minimum, "feature"].tolist()
+    reliability = stability(counted)
+    stable: list[str] = reliability.loc[reliability["low"] >= minimum, "feature"].tolist()
     if not stable:
         raise CadError(
-            f"no feature is stable: the highest lower bound is {judged['low'].max():.3g}, "
+            f"no feature is stable: the highest lower bound is {reliability['low'].max():.3g}, "
             f"{minimum:g} is needed",
             hint="lower the minimum, or the sizes of the perturbation",
         )
@@ -444,5 +461,5 @@ def _padded(mask: Volume, reach_mm: float) -> Volume:
     # The border is one voxel wider than ``reach_mm``, because distances are interpolated between
     # voxels when they are shifted.
     border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
-    array = np.pad(mask.array[box], [(int(b), int(b)) for b in border])
+    array = np.pad(mask.array[box], [(int(n_voxels), int(n_voxels)) for n_voxels in border])
     return mask.beginning_at(array, (limits(box)[0] - border)[::-1])

@@ -48,31 +48,33 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
     """
     if study.roi_map is None:
         return {}
-    array = study.roi_map.array
-    spacing = np.array(study.roi_map.spacing[::-1])
+    label_map = study.roi_map.array
+    spacing = np.array(study.roi_map.spacing[::-1])  # z, y, x, as the axes of the label map
     gland = _gland_depths(study)
-    boxes = ndimage.find_objects(array)
+    region_boxes = ndimage.find_objects(label_map)  # the box of label 1 comes first
     sizes = []
     positions = []
     for label in labels:
-        box = boxes[label - 1]
-        inside = array[box] == label
-        volume, surface, diameter = _mesh(inside, spacing)
-        count = int(inside.sum())
+        region_box = region_boxes[label - 1]
+        inside = label_map[region_box] == label
+        mesh_volume, surface, diameter = _mesh(inside, spacing)
+        n_voxels = int(inside.sum())
         slices = int(inside.any(axis=(1, 2)).sum())
-        milli = count * float(np.prod(spacing)) / 1000.0
-        centre = np.argwhere(inside).mean(axis=0) + [side.start for side in box]
-        where = dict.fromkeys(POSITION, math.nan) if gland is None else _position(*gland, centre)
+        volume_ml = n_voxels * float(np.prod(spacing)) / 1000.0
+        # ``inside`` begins at the corner of the box; the centre is an index of the whole label map.
+        corner = [extent.start for extent in region_box]
+        centre = np.argwhere(inside).mean(axis=0) + corner
+        position = dict.fromkeys(POSITION, math.nan) if gland is None else _position(*gland, centre)
         sizes.append(
             {
-                "volume": milli,
-                "mesh_volume": volume / 1000.0,
+                "volume": volume_ml,
+                "mesh_volume": mesh_volume / 1000.0,
                 "surface": surface,
                 "diameter": diameter,
                 "slices": slices,
             }
         )
-        positions.append(where)
+        positions.append(position)
     return {"size": _by_name(sizes), "position": _by_name(positions)}
 
 
@@ -96,12 +98,15 @@ def size_columns(
         Values by name of the column, one per label; empty without a label map, without labels, or
         where settings name neither size nor position.
     """
-    if not {"size", "position"} & {*settings.families} or not labels or study.roi_map is None:
+    wanted = {"size", "position"} & {*settings.families}
+    # Without this check, meshes would be made of every region although no column takes them.
+    if not wanted or not labels or study.roi_map is None:
         return {}
     return pick(size_and_position(study, labels), "", settings)
 
 
 def _by_name(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
+    """Return the values of all rows by name: an array for each name, with an entry per row."""
     if not rows:
         return {}
     columns = {}
@@ -117,9 +122,13 @@ def _gland_depths(study: Study) -> tuple[Box, np.ndarray] | None:
     array of depths is one voxel larger than the box on each side.
     """
     gland = gland_on(study)
-    box = None if gland is None else bounding_box(gland.array)
-    if gland is None or box is None:
+    if gland is None:
         return None
+    box = bounding_box(gland.array)
+    if box is None:  # the mask has no voxel on this grid
+        return None
+    # Depths are distances to the nearest voxel outside the gland. Without the padding, a gland that
+    # fills its box would have no such voxel.
     padded = np.pad(gland.array[box], 1)
     return box, ndimage.distance_transform_edt(padded, sampling=gland.spacing[::-1])
 
@@ -131,28 +140,39 @@ def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, flo
     the depth of each voxel in the gland (mm), in a box that is one voxel larger on each side.
     """
     first, last = limits(box)
+    # The box goes from the outer edge of its first voxel to the outer edge of its last. The centre
+    # of the first voxel is therefore half a voxel inside it.
     z, y, x = (centre - first + 0.5) / (last - first)
-    point = (centre - first + 1)[:, None]
+    # The array of depths begins one voxel before the box.
+    place_in_depths = (centre - first + 1)[:, None]
     # A point outside of the box lies outside of the gland, where the depth is 0.
-    depth = float(ndimage.map_coordinates(inward, point, order=1)[0])
+    depth = float(ndimage.map_coordinates(inward, place_in_depths, order=1)[0])
+    # ``x`` goes from 0 at one edge to 1 at the other; ``side`` is 0 in the middle, 1 at both edges.
     return {"capsule_distance": depth, "side": abs(2 * x - 1), "back": y, "head": z}
 
 
 def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]:
-    """Return volume (mm3), surface (mm2) and largest diameter (mm) of the mesh around a region."""
+    """Return volume (mm3), surface (mm2) and largest diameter (mm) of the mesh around a region.
+
+    ``inside`` is the region's mask (z, y, x), and ``spacing`` the voxel size along these axes (mm).
+    """
+    # The mask is 1 inside and 0 outside, so that the level 0.5 is its border. The padding closes
+    # the mesh where the region touches the edge of its array.
     points, faces, _, _ = marching_cubes(
         np.pad(inside, 1).astype(np.float32), 0.5, spacing=tuple(spacing)
     )
     corners = points.astype(float)
+    # ``a``, ``b`` and ``c`` are the three corners of each triangle.
     a = corners[faces[:, 0]]
     b = corners[faces[:, 1]]
     c = corners[faces[:, 2]]
     # The volume of the mesh is the sum of the signed volumes of tetrahedra. Each has a triangle of
     # the mesh as its base, and the origin as its tip.
     volume = abs(float(np.einsum("ij,ij->i", a, np.cross(b, c)).sum()) / 6.0)
-    # The diameter is searched among the corners of the mesh, each taken once.
-    thinned = np.unique(np.round(points, 6), axis=0)
-    return volume, float(mesh_surface_area(points, faces)), largest_distance(thinned)
+    # The diameter is searched among the corners of the mesh, each taken once. Copies of a corner
+    # may differ in their last digits, so that coordinates are rounded (to 1e-6 mm).
+    different_corners = np.unique(np.round(points, 6), axis=0)
+    return volume, float(mesh_surface_area(points, faces)), largest_distance(different_corners)
 
 
 def largest_distance(points: np.ndarray) -> float:
@@ -169,12 +189,13 @@ def largest_distance(points: np.ndarray) -> float:
     >>> largest_distance(np.array([[0.0, 0.0, 0.0], [3.0, 4.0, 0.0], [1.0, 1.0, 0.0]]))
     5.0
     """
-    largest = 0.0
+    largest_square = 0.0
     for first in range(0, len(points), _POINTS):
         block = points[first : first + _POINTS]
-        later_points = points[first:]
-        squares = np.zeros((len(block), len(later_points)))
+        # Distances to earlier points were computed with the earlier blocks.
+        block_and_later = points[first:]
+        squares = np.zeros((len(block), len(block_and_later)))
         for axis in range(points.shape[1]):
-            squares += np.subtract.outer(block[:, axis], later_points[:, axis]) ** 2
-        largest = max(largest, float(np.max(squares)))
-    return math.sqrt(largest)
+            squares += np.subtract.outer(block[:, axis], block_and_later[:, axis]) ** 2
+        largest_square = max(largest_square, float(np.max(squares)))
+    return math.sqrt(largest_square)

@@ -28,7 +28,7 @@ from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
 RADIUS_MM = 4.0  # radius of the sphere around each voxel
-MARGIN_MM = 5.0
+MARGIN_MM = 5.0  # margin around each region that a map covers where there is no gland mask
 # Number of spheres that are measured at once. Each sphere has some hundred voxels, so that these
 # spheres take a few hundred MB at most.
 _CHUNK = 4096
@@ -142,26 +142,26 @@ def sliding_rows(
         )
     grid = study.anatomical
     inside = where_to_slide(study) if mask is None else mask
-    chosen = np.argwhere(inside.array)
-    if not len(chosen):
+    voxels = np.argwhere(inside.array)
+    if not len(voxels):
         raise CadError("the mask of the map is empty", patient=study.participant_id)
     # The centres of the spheres are in patient coordinates, so that a sphere has the same centre in
     # every modality.
-    points = inside.index_to_patient(chosen[:, ::-1])
+    points = inside.index_to_patient(voxels[:, ::-1])
     names, absent = images.available(study, settings)
     notes = images.absence_notes(absent)
     # The probability map keeps the voxels of the T2 image. The images are resampled from here on,
     # to the voxel size at which the features of the model were measured.
     study = at_spacing(study, settings.images)
-    work = images.compact(study)
+    study_at_spacing = images.compact(study)
     columns: dict[str, np.ndarray] = {}
     for name in names:
         try:
-            grid_here = images.grid_of(work, name)
-            box = images.box_of_points(points, grid_here, RADIUS_MM)
+            modality_grid = images.grid_of(study_at_spacing, name)
+            box = images.box_of_points(points, modality_grid, RADIUS_MM)
             if box is None:
                 raise CadError("the mask lies outside the image")
-            cropped = images.crop(grid_here, box)
+            cropped = images.crop(modality_grid, box)
             # Images are prepared only in voxels that lie in a sphere. To prepare a voxel takes
             # long, above all for fits of perfusion models.
             needed = np.zeros(cropped.shape, bool)
@@ -169,7 +169,9 @@ def sliding_rows(
                 needed |= chunk.voxels()
             if not needed.any():
                 raise CadError("the mask lies outside the image")
-            prepared = images.prepare(work, settings, name, cropped.with_array(needed), scale)
+            prepared = images.prepare(
+                study_at_spacing, settings, name, cropped.with_array(needed), scale
+            )
         except CadError as error:
             # If an image cannot be prepared, its columns are missing, as in a table of regions. The
             # prediction decides whether the model can do without these columns.
@@ -181,14 +183,19 @@ def sliding_rows(
         raise CadError(
             "no modality can be measured: " + "; ".join(notes), patient=study.participant_id
         )
-    return SlidingFeatures(chosen, pd.DataFrame(columns, copy=False), grid, notes)
+    rows = pd.DataFrame(columns, copy=False)
+    return SlidingFeatures(index=voxels, rows=rows, grid=grid, notes=notes)
 
 
 def _slide(
     prepared: images.Prepared, settings: PipelineSettings, points: np.ndarray
 ) -> dict[str, np.ndarray]:
+    """Return a modality's feature columns for a sphere around each point, shape (n_points,) each.
+
+    ``points`` are in patient coordinates, mm.
+    """
     columns: dict[str, np.ndarray] = {}
-    first = 0
+    first_row = 0
     for chunk in _chunks(prepared.grid, points):
         measured = measure_regions(prepared, chunk, settings.features)
         # All columns are rows of one array that is filled in place. The columns of a whole gland
@@ -199,12 +206,13 @@ def _slide(
             # A sphere needs at least MIN_VOXELS voxels, as a drawn region does: a percentile of
             # fewer voxels means nothing.
             values[chunk.sizes < MIN_VOXELS] = np.nan
-            columns[name][first : first + chunk.count] = values
-        first += chunk.count
+            columns[name][first_row : first_row + chunk.count] = values
+        first_row += chunk.count
     return columns
 
 
 def _chunks(grid: Volume, points: np.ndarray) -> Iterator[RegionVoxels]:
+    """Yield the spheres around points, in patient coordinates (mm), some thousand at a time."""
     for first in range(0, len(points), _CHUNK):
         centres = grid.patient_to_index(points[first : first + _CHUNK])
         yield RegionVoxels.spheres(centres, grid.shape, grid.spacing, RADIUS_MM)

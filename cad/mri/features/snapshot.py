@@ -18,11 +18,13 @@ from cad.mri.imaging.registration import Registration, registration_view
 from cad.mri.imaging.study import Protocol, Roi, Study
 from cad.mri.imaging.volume import Volume
 
+# The page shows this margin around gland and regions: mm within a slice, and slices on either side.
 MARGIN_MM = 20.0
 MARGIN_SLICES = 2
 # Names, in StudyFeatures.maps, of the two perfusion maps that a patient's page shows.
 ENHANCEMENT = "relative_enhancement"
 KTRANS = "tofts_ktrans"
+# Fewest voxels in the gland from whose values the ends of the grey scale are computed.
 MIN_WINDOW_VOXELS = 50
 # Lower and upper end of the grey scale of ADC maps, 1e-6 mm2/s. Tumours, in which diffusion is
 # restricted, lie near the lower end, and the peripheral zone near the upper end.
@@ -74,18 +76,21 @@ def snapshot(
     inside = resample_mask(gland_or_middle, grid).array
     # Percentile of the values at the lower end of the grey scale. In the middle of an image it is
     # higher than in a gland mask, because the middle may hold air in the rectum.
-    darkest = 5.0 if study.gland is None else 1.0
+    dark_percentile = 5.0 if study.gland is None else 1.0
     fullest_slice = int((labels > 0).sum(axis=(1, 2)).argmax())
     views = [registration_view(moved, grid, fullest_slice) for moved in registrations]
-    first = float(np.dot(grid.origin, np.asarray(grid.direction)[:, 2]))
+    # Place of the lowest shown slice along the direction across the slices.
+    lowest_z_mm = float(np.dot(grid.origin, np.asarray(grid.direction)[:, 2]))
     gland = gland_on(study)
     # Number, from 1, of the lowest shown slice among all slices of the image.
-    below = 1 + round(float(study.anatomical.patient_to_index(np.array(grid.origin))[2]))
+    lowest_shown = 1 + round(float(study.anatomical.patient_to_index(np.array(grid.origin))[2]))
     # Date, scanner and field strength are those of the study's first image that has a sidecar file.
-    acquired = next(iter(study.protocols.values()), Protocol())
+    protocol = next(iter(study.protocols.values()), Protocol())
     windows = {}
     for name, array in shown.items():
-        windows[name] = ADC_WINDOW if name == "adc" else _grey_limits(array, inside, darkest)
+        windows[name] = (
+            ADC_WINDOW if name == "adc" else _grey_limits(array, inside, dark_percentile)
+        )
     meta = {
         "study_id": study.study_id,
         "participant_id": study.participant_id,
@@ -93,12 +98,15 @@ def snapshot(
         "gland_ml": None if study.gland is None else study.gland.millilitres,
         "archive": _archive_numbers(study, grid),
         "acquired": {
-            "date": acquired.date,
-            "scanner": acquired.scanner,
-            "field_strength": acquired.field_strength,
+            "date": protocol.date,
+            "scanner": protocol.scanner,
+            "field_strength": protocol.field_strength,
         },
         "notes": [*study.notes, *features.notes],
-        "slice_numbers": [*range(below, below + grid.shape[0]), study.anatomical.shape[0]],
+        "slice_numbers": [
+            *range(lowest_shown, lowest_shown + grid.shape[0]),
+            study.anatomical.shape[0],
+        ],
         "missing": [m.name for m in MODALITIES if not m.optional and study.grid(m.name) is None],
         "registration": [numbers for numbers, _ in views],
         "window": windows,
@@ -109,7 +117,7 @@ def snapshot(
         arrays["registration"] = np.stack([pictures for _, pictures in views])
     arrays["spacing"] = np.array(grid.spacing)
     arrays["direction"] = np.asarray(grid.direction, float)
-    arrays["z_mm"] = first + grid.spacing[2] * np.arange(grid.shape[0])
+    arrays["z_mm"] = lowest_z_mm + grid.spacing[2] * np.arange(grid.shape[0])
     arrays |= _curves_of_regions(study, features)
     arrays["meta"] = np.array(json.dumps(meta, sort_keys=True))
     return arrays
@@ -128,22 +136,24 @@ def display_grid(study: Study) -> Volume:
         if mask is not None:
             inside |= resample_mask(mask, image).array
     if study.gland is None:
+        # The box below gets a margin of MARGIN_MM, so that the middle is smaller by this margin.
         slices_of_region = np.asarray(inside.any(axis=(1, 2)))
-        across_middle = _middle_mask(image, MIDDLE_MM - MARGIN_MM).array
-        inside |= across_middle & slices_of_region[:, np.newaxis, np.newaxis]
-    across = MARGIN_MM / np.array(image.spacing[1::-1])
-    box = bounding_box(inside, np.array([MARGIN_SLICES, *across]).astype(int))
-    return image if box is None else crop(image, box)
+        middle = _middle_mask(image, MIDDLE_MM - MARGIN_MM).array
+        inside |= middle & slices_of_region[:, np.newaxis, np.newaxis]
+    margin_voxels = MARGIN_MM / np.array(image.spacing[1::-1])  # y, x
+    display_box = bounding_box(inside, np.array([MARGIN_SLICES, *margin_voxels]).astype(int))
+    # Without gland and regions on this image, all of it is shown.
+    return image if display_box is None else crop(image, display_box)
 
 
 def _middle_mask(image: Volume, half_mm: float = MIDDLE_MM) -> Volume:
     """Return a mask of the middle of an image: a square of twice ``half_mm`` on every slice."""
     inside = np.zeros(image.shape, bool)
-    bounds = []
-    for length, step in zip(image.shape[1:], image.spacing[1::-1], strict=True):
-        reach = max(round(half_mm / step), 1)
-        bounds.append(slice(max(length // 2 - reach, 0), length // 2 + reach))
-    inside[:, bounds[0], bounds[1]] = True
+    ranges = []  # along y and x
+    for length, voxel_size in zip(image.shape[1:], image.spacing[1::-1], strict=True):
+        reach = max(round(half_mm / voxel_size), 1)
+        ranges.append(slice(max(length // 2 - reach, 0), length // 2 + reach))
+    inside[:, ranges[0], ranges[1]] = True
     return image.with_array(inside)
 
 
@@ -200,28 +210,36 @@ def _labels_on_grid(study: Study, grid: Volume) -> np.ndarray:
     labels = np.zeros(grid.shape, np.uint8)
     for roi in study.rois:
         if study.roi_map is not None:
-            mask = study.roi_map.with_array(study.roi_map.array == roi.label)
-            labels[resample_mask(mask, grid).array] = min(roi.label, 255)
+            # Each label is interpolated as a mask of its own: numbers between two labels mean
+            # nothing.
+            label_mask = study.roi_map.with_array(study.roi_map.array == roi.label)
+            labels[resample_mask(label_mask, grid).array] = min(roi.label, 255)
     return labels
 
 
 def _describe_region(
     study: Study, features: StudyFeatures, roi: Roi, labels: np.ndarray, gland: Volume | None
 ) -> JsonObject:
-    index = np.argwhere(labels == min(roi.label, 255))
-    centre = None
-    if len(index):
-        centre = [int(place) for place in np.median(index, axis=0)]
+    """Return what the patient's page says of a region, by name.
+
+    ``labels`` is the label map on the display grid, where labels above 255 are 255. ``gland`` is
+    the gland mask on the grid of the study's own label map.
+    """
+    voxels = np.argwhere(labels == min(roi.label, 255))
+    centre = None  # a small region may have no voxel on the display grid
+    if len(voxels):
+        centre = [int(place) for place in np.median(voxels, axis=0)]
     rows = features.rows
     row = rows[rows["roi_id"] == roi.roi_id]
-    shown = {
+    shown_columns = {
         "adc_median": column_name("adc", "intensity", "median"),
         "ktrans_median": column_name("dce", "tofts_ktrans", "median"),
         "ve_median": column_name("dce", "tofts_ve", "median"),
         "fit_r2": column_name("dce", "tofts_r2", "median"),
     }
-    values: dict[str, float | None] = dict.fromkeys(shown)
-    for name, column in shown.items():
+    # A value is None if the region was not measured, or if the settings leave the column out.
+    values: dict[str, float | None] = dict.fromkeys(shown_columns)
+    for name, column in shown_columns.items():
         if column in row and len(row) and np.isfinite(row[column].iloc[0]):
             values[name] = float(row[column].iloc[0])
     curve = features.curves.get(roi.roi_id)
@@ -240,13 +258,13 @@ def _region_facts(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
     """Return volume, diameter and estimated place of a region, and whether it is a mark of fixed
     shape.
     """
-    nothing = {"diameter_mm": None, "mark": "", "place": None, "image_place": None}
+    unmeasured = {"diameter_mm": None, "mark": "", "place": None, "image_place": None}
     if study.roi_map is None:
-        return {"volume_mm3": None, **nothing}
+        return {"volume_mm3": None, **unmeasured}
     inside = study.roi_map.array == roi.label
     box = bounding_box(inside)
     if box is None:
-        return {"volume_mm3": 0.0, **nothing}
+        return {"volume_mm3": 0.0, **unmeasured}
     # Diameter and shape are measured in the box around the region, because the whole label map is
     # much larger.
     outline = inside[box]
@@ -272,6 +290,7 @@ def _archive_numbers(study: Study, grid: Volume) -> JsonObject:
     reader finds a shown slice in the archive by its image number. The number is None if the
     modality has no slice at this place (within half a slice), or if the import kept no numbers.
     """
+    # The middle (x, y) of each shown slice, in patient coordinates.
     middle = (np.array(grid.shape[:0:-1]) - 1) / 2
     places = [grid.index_to_patient(np.array([*middle, z])) for z in range(grid.shape[0])]
     numbered = {}
@@ -283,40 +302,46 @@ def _archive_numbers(study: Study, grid: Volume) -> JsonObject:
         numbers = protocol.instance_numbers
         # An instance number names a slice only if each slice has its own. An enhanced DICOM object
         # is one instance with all slices.
-        whole = len(numbers) == image.shape[0]
-        images: list[int | None] = []
+        numbers_name_slices = len(numbers) == image.shape[0]
+        image_numbers: list[int | None] = []
         for place in places:
-            plane = float(image.patient_to_index(place)[2])
-            if whole and -0.5 <= plane <= len(numbers) - 0.5:
-                images.append(numbers[round(plane)])
+            # The first slice has the index 0, and reaches half a slice to each side of it.
+            slice_index = float(image.patient_to_index(place)[2])
+            if numbers_name_slices and -0.5 <= slice_index <= len(numbers) - 0.5:
+                image_numbers.append(numbers[round(slice_index)])
             else:
-                images.append(None)
-        numbered[name] = {"series": protocol.series_number, "images": images}
+                image_numbers.append(None)
+        numbered[name] = {"series": protocol.series_number, "images": image_numbers}
     return numbered
 
 
-def _grey_limits(array: np.ndarray, inside: np.ndarray, darkest: float) -> list[float]:
+def _grey_limits(array: np.ndarray, inside: np.ndarray, dark_percentile: float) -> list[float]:
     """Return the limits of the grey scale, from the values inside a mask of the gland.
 
-    Limits from the whole image, with bladder and vessels, would leave the gland little contrast.
+    The lower limit lies a little below the percentile ``dark_percentile`` of these values, and the
+    upper limit a little above the 99th. Limits from the whole image, with bladder and vessels,
+    would leave the gland little contrast.
     """
     values = array[inside & np.isfinite(array)]
     # Percentiles of a few voxels are unstable. If the image covers too little of the gland, as a
     # short series may, the values of the whole image are used.
     if values.size < MIN_WINDOW_VOXELS:
         values = array[np.isfinite(array)]
-    if not values.size:
+    if not values.size:  # the image has no values at all; the page needs some scale
         return [0.0, 1.0]
-    low, high = np.percentile(values.astype(float), (darkest, 99))
-    room = 0.1 * (high - low)
+    low, high = np.percentile(values.astype(float), (dark_percentile, 99))
+    margin = 0.1 * (high - low)
     # The grey scale of an image without negative values begins at 0 or above.
     lowest = 0.0 if values.min() >= 0 else -np.inf
-    return [float(max(low - room, lowest)), float(max(high + room, low + 1e-6))]
+    # The term 1e-6 keeps the limits of a constant image apart.
+    return [float(max(low - margin, lowest)), float(max(high + margin, low + 1e-6))]
 
 
 def _curves_of_regions(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
+    """Return the mean curves of all regions as arrays by name; empty without a dynamic series."""
     if study.dce is None:
         return {}
+    # A region without a curve gets a row of NaN, so that every region has its row.
     empty = np.full(len(study.dce.times), np.nan)
     signals = []
     concentrations = []

@@ -29,6 +29,7 @@ from cad.mri.imaging.volume import Volume
 
 # Margin (mm) of the box around all regions in which a patient's page shows the enhancement.
 _SHOWN_MM = 22.0
+# Share of a region outside the image below which it counts as inside: rounding errors are smaller.
 _ROUNDING = 1e-3
 # Share of a region without a value from which the patient's page has a note. A smaller share is
 # often only a voxel at the region's edge.
@@ -113,27 +114,31 @@ def extract(
             patient=study.participant_id,
             hint="add images, or other modalities to the pipeline",
         )
-    work = images.compact(at_spacing(study, settings.images))
+    study_at_spacing = images.compact(at_spacing(study, settings.images))
     # Only an absent optional modality gets a note here. If a modality that is not optional is
     # absent, the patient's page says so without a note.
     absent_options = [name for name in absent if modality(name).optional]
     result = StudyFeatures(_key_columns(study, []), images.absence_notes(absent_options))
-    half = settings.features.partial_voxels == "half"
-    grids = {name: _grid_around_regions(work, name, settings.features) for name in names}
-    drawn, problems = measurable(work, grids, half)
+    half_counts_whole = settings.features.partial_voxels == "half"
+    grids = {
+        name: _grid_around_regions(study_at_spacing, name, settings.features) for name in names
+    }
+    drawn, problems = measurable(study_at_spacing, grids, half=half_counts_whole)
     result.failures += problems
     # The rows of the result are in the order of the regions in the cohort's table ``rois.tsv``.
     rois = [roi for roi in study.rois if roi.roi_id in drawn]
     result.rows = _key_columns(study, rois)
     result.provenance = pd.DataFrame(index=result.rows.index)
-    # Size and position are measured on the study's whole label map. In ``work`` this map is cut to
-    # the box around the regions, which may not hold the whole gland.
+    # Size and position are measured on the study's whole label map. In ``study_at_spacing`` this
+    # map is cut to the box around the regions, which may not hold the whole gland.
     columns = size_columns(study, [roi.label for roi in rois], settings.features)
     for name in names:
-        on_grid = [drawn[roi.roi_id][name] for roi in rois]
-        result.notes += _notes_on_left_out(study, name, on_grid, rois, result.gaps)
-        if any(not d.too_little for d in on_grid):
-            columns |= _columns_of_modality(work, settings, name, on_grid, rois, result, scale)
+        drawn_regions = [drawn[roi.roi_id][name] for roi in rois]
+        result.notes += _notes_on_left_out(study, name, drawn_regions, rois, result.gaps)
+        if any(not region.too_little for region in drawn_regions):
+            columns |= _columns_of_modality(
+                study_at_spacing, settings, name, drawn_regions, rois, result, scale
+            )
     if study.adc is not None:
         result.maps["adc"] = study.adc
     # The columns are put into one array first, because pandas takes long to build a table from
@@ -153,7 +158,7 @@ def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> 
     union = study.roi_union
     box = None
     if union is not None:
-        box = images.box_around(union, grid, 0.0)
+        box = images.box_around(union, grid, margin_mm=0.0)
     if box is None:
         # No region needs this grid, but the functions that measure regions need a grid with at
         # least one voxel.
@@ -174,9 +179,9 @@ def _notes_on_left_out(
     notes = []
     for roi, outline in zip(rois, drawn, strict=True):
         if outline.too_little:
-            why = why_unmeasured(study, name, outline)
-            gaps.setdefault(roi.roi_id, {})[name] = why
-            notes.append(f"{name} not measured in ROI {roi.roi_id}: {why}")
+            reason = why_unmeasured(study, name, outline)
+            gaps.setdefault(roi.roi_id, {})[name] = reason
+            notes.append(f"{name} not measured in ROI {roi.roi_id}: {reason}")
             continue
         if outline.valued <= 1 - _SAID_WITHOUT_VALUE:
             notes.append(
@@ -208,11 +213,11 @@ def _columns_of_modality(
     for region in drawn:
         shares.append(np.zeros_like(region.share) if region.too_little else region.share)
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
-    nyul = settings.images.t2_standardisation == "nyul"
+    is_nyul = settings.images.t2_standardisation == "nyul"
     # The scale of T2 by Nyul is fitted to all studies, after each of them was measured once.
-    without_scale = name == "t2w" and nyul and scale is None
+    awaits_scale = name == "t2w" and is_nyul and scale is None
     try:
-        if without_scale:
+        if awaits_scale:
             unscaled = unscaled_t2(study, settings, needed, shares)
             prepared = unscaled.prepared(NyulScale.fit(unscaled.landmarks))
         else:
@@ -225,7 +230,7 @@ def _columns_of_modality(
         return {}
     regions = RegionVoxels.from_shares([shares_on(share, grid, prepared.grid) for share in shares])
     result.notes += prepared.notes
-    if without_scale:
+    if awaits_scale:
         result.unscaled = unscaled
     columns = measure_regions(prepared, regions, settings.features)
     provenance_columns = _provenance_columns(prepared, drawn, regions, settings)
@@ -236,13 +241,13 @@ def _columns_of_modality(
         columns |= radiomics_features(prepared, regions, settings.features)
     else:
         _keep_perfusion(study, prepared, regions, rois, result)
-    lost = []
+    incomplete = []  # columns in which at least one region has no value
     for column, values in columns.items():
         if not np.isfinite(values).all():
-            lost.append(column)
-    if lost:
-        result.notes.append(_lost_note(columns, lost, rois))
-    if without_scale:
+            incomplete.append(column)
+    if incomplete:
+        result.notes.append(_missing_values_note(columns, incomplete, rois))
+    if awaits_scale:
         # T2 features are measured later, when the scale of the cohort has been fitted. The values
         # here only give the names of the columns, and the notes.
         columns = {column: np.full(len(rois), np.nan) for column in columns}
@@ -259,27 +264,31 @@ def _provenance_columns(
     name = prepared.name
     spacing = prepared.grid.spacing
     columns: dict[str, list[str | float | None]] = {}
-    spaced = getattr(settings.images, f"spacing_{name}", None)
-    interpolated = "none" if spaced is None else settings.images.interpolation
+    # Only T2 and ADC have a setting for the voxel size to which images are interpolated.
+    stated_spacing = getattr(settings.images, f"spacing_{name}", None)
+    interpolation = "none" if stated_spacing is None else settings.images.interpolation
 
-    def say(key: str, values: Sequence[str | float]) -> None:
+    def add_column(key: str, values: Sequence[str | float]) -> None:
+        """Add a column with one value per region, None where a region was not measured."""
         columns[key] = []
         for outline, value in zip(drawn, values, strict=True):
             columns[key].append(None if outline.too_little else value)
 
     for key, value in prepared.provenance.items():
-        say(key, [value] * len(drawn))
+        add_column(key, [value] * len(drawn))
     unit = "standardised" if name == "t2w" else modality(name).unit or "a.u."
-    say(f"{name}_unit", [unit] * len(drawn))
-    say(f"{name}_interpolation", [interpolated] * len(drawn))
-    say(f"{name}_spacing", [float(np.sqrt(spacing[0] * spacing[1]))] * len(drawn))
-    say(f"{name}_thickness", [float(spacing[2])] * len(drawn))
+    add_column(f"{name}_unit", [unit] * len(drawn))
+    add_column(f"{name}_interpolation", [interpolation] * len(drawn))
+    # Voxels may be longer along x than along y. Their size in the slice is told by one number, the
+    # side of a square of the same area.
+    add_column(f"{name}_spacing", [float(np.sqrt(spacing[0] * spacing[1]))] * len(drawn))
+    add_column(f"{name}_thickness", [float(spacing[2])] * len(drawn))
     filters = images.filters_of(settings.features, name)
     if filters:
-        say(f"{name}_filters", [", ".join(map(filter_words, filters))] * len(drawn))
-    say(f"{name}_voxels", [d.voxels for d in drawn])
-    say(f"{name}_purity", [d.purity for d in drawn])
-    say(f"{name}_valid", _valid(prepared, regions, settings.features))
+        add_column(f"{name}_filters", [", ".join(map(filter_words, filters))] * len(drawn))
+    add_column(f"{name}_voxels", [region.voxels for region in drawn])
+    add_column(f"{name}_purity", [region.purity for region in drawn])
+    add_column(f"{name}_valid", _valid(prepared, regions, settings.features))
     return columns
 
 
@@ -304,15 +313,15 @@ def _valid(
 
     For a dynamic series, return the share of each region in which the first kinetic model fits.
     """
-    unfit = prepared.maps.get(next((n for n in prepared.maps if MAPS[n].role == "did_not_fit"), ""))
-    if unfit is None:
-        texture = texture_of(settings, prepared.name)
-        valid = np.isfinite(
-            resegmented(regions.values(prepared.grid.array), regions.start, texture)
-        )
-    else:
-        valid = regions.values(unfit) == 0
-    return regions.share_of(valid)
+    # Each kinetic model has a map that is 1 where the model did not fit. Images have no such map.
+    unfit_maps = [
+        image for name, image in prepared.maps.items() if MAPS[name].role == "did_not_fit"
+    ]
+    if unfit_maps:
+        return regions.share_of(regions.values(unfit_maps[0]) == 0)
+    texture = texture_of(settings, prepared.name)
+    values = resegmented(regions.values(prepared.grid.array), regions.start, texture)
+    return regions.share_of(np.isfinite(values))
 
 
 def _keep_perfusion(
@@ -322,23 +331,32 @@ def _keep_perfusion(
     rois: list[Roi],
     result: StudyFeatures,
 ) -> None:
-    made = prepared.perfusion
-    if made is None:
+    """Add the maps, notes and mean curves of a dynamic series to ``result``.
+
+    ``regions`` are those of ``rois``, in the same order, on the grid of ``prepared``.
+    """
+    perfusion = prepared.perfusion
+    if perfusion is None:  # only a dynamic series has it
         return
     for name, array in prepared.maps.items():
         result.maps[name] = prepared.grid.with_array(array)
     result.notes += _unfit_notes(prepared, regions, rois)
-    shown = _enhancement(study, made.arrival, made.n_baseline)
-    if shown is not None:
-        result.maps["relative_enhancement"] = shown
-    flat = np.zeros(int(np.prod(regions.shape)))
-    for number, roi in enumerate(rois):
-        voxels = slice(regions.start[number], regions.start[number + 1])
-        flat[:] = 0.0
-        flat[regions.index[voxels]] = 1.0 if regions.weight is None else regions.weight[voxels]
+    enhancement = _enhancement(study, perfusion.arrival, perfusion.n_baseline)
+    if enhancement is not None:
+        # The patient's page shows more tissue than was measured. This larger map replaces the
+        # measured one.
+        result.maps["relative_enhancement"] = enhancement
+    # The shares of one region after another, by flat voxel number of the grid.
+    flat_shares = np.zeros(int(np.prod(regions.shape)))
+    for row, roi in enumerate(rois):
+        voxels = slice(regions.start[row], regions.start[row + 1])
+        flat_shares[:] = 0.0
+        flat_shares[regions.index[voxels]] = (
+            1.0 if regions.weight is None else regions.weight[voxels]
+        )
         try:
-            result.curves[roi.roi_id] = made.curve(flat.reshape(regions.shape))
-        except CadError as error:
+            result.curves[roi.roi_id] = perfusion.curve(flat_shares.reshape(regions.shape))
+        except CadError as error:  # the maps were computed, and only the region's curve is lacking
             result.notes.append(f"ROI {roi.roi_id}: no mean curve: {error.problem}")
 
 
@@ -356,12 +374,13 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
     if box is None:
         return None
     dynamic = images.crop_dynamic(study.dce, box)
-    after = np.flatnonzero(np.asarray(dynamic.times) >= arrival)
+    frames_after = np.flatnonzero(np.asarray(dynamic.times) >= arrival)
     baseline = dynamic.frames[:n_baseline].mean(axis=0, dtype=np.float32)
-    peak = dynamic.frames[after[0] :].max(axis=0).astype(np.float32)
+    peak = dynamic.frames[frames_after[0] :].max(axis=0).astype(np.float32)
+    # Where the baseline is 0, as in air, nothing can be divided by it, and the enhancement is 0.
     positive = baseline > 0
-    share = np.maximum(peak - baseline, 0) / np.where(positive, baseline, 1)
-    return dynamic.grid.with_array(np.where(positive, share, 0).astype(np.float32))
+    enhancement = np.maximum(peak - baseline, 0) / np.where(positive, baseline, 1)
+    return dynamic.grid.with_array(np.where(positive, enhancement, 0).astype(np.float32))
 
 
 def _unfit_notes(prepared: images.Prepared, regions: RegionVoxels, rois: list[Roi]) -> list[str]:
@@ -386,17 +405,24 @@ def _unfit_notes(prepared: images.Prepared, regions: RegionVoxels, rois: list[Ro
     return notes
 
 
-def _lost_note(columns: dict[str, np.ndarray], lost: list[str], rois: list[Roi]) -> str:
-    is_lost = np.any([~np.isfinite(columns[name]) for name in lost], axis=0)
-    bad = sorted({rois[i].roi_id for i in np.flatnonzero(is_lost)})
-    further = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+def _missing_values_note(
+    columns: dict[str, np.ndarray], incomplete: list[str], rois: list[Roi]
+) -> str:
+    """Return a note that names the regions without a value in one of the ``incomplete`` columns.
+
+    The note names the first three of these columns, and counts the others.
+    """
+    lacks_value = np.any([~np.isfinite(columns[name]) for name in incomplete], axis=0)
+    roi_ids = sorted({rois[row].roi_id for row in np.flatnonzero(lacks_value)})
+    further = f" and {len(incomplete) - 3} more" if len(incomplete) > 3 else ""
     return (
         f"fewer than {MIN_VOXELS} voxels with a value, or no pair of neighbours, in ROI "
-        f"{', '.join(bad)}: {', '.join(lost[:3])}{further} are missing there"
+        f"{', '.join(roi_ids)}: {', '.join(incomplete[:3])}{further} are missing there"
     )
 
 
 def _key_columns(study: Study, rois: list[Roi]) -> pd.DataFrame:
+    """Return a table with the patient and the id of each region; it may have no rows."""
     return pd.DataFrame(
         {
             "participant_id": pd.Series([study.participant_id] * len(rois), dtype="str"),

@@ -33,10 +33,13 @@ FLAGGED = 0.02
 # regions, the limits for 4 regions hold.
 _COUNTS = (1, 2, 3, 4)
 _FOLDS = 10
+# Share of the training's values below the lower percentile from which a spread is computed, and
+# above the upper one.
 _TAIL = 0.10
 # Distance from the median to the 10th or 90th percentile of a normal distribution, in standard
 # deviations. The same distance in the training, divided by this number, is the spread of a feature.
 _NORMAL_TAIL = 1.2816
+# Largest deviation that is told from larger ones, in standard deviations.
 _CLIP = 12.0
 
 
@@ -157,50 +160,55 @@ class Typicality:
             For fewer than 3 patients, because no patient can be held out.
         """
         patient_of = np.asarray(patients, str)
-        names = np.unique(patient_of)
-        if len(names) < 3:
-            raise CadError(f"limits need regions of at least 3 patients, found {len(names)}")
-        whole = cls(*_spread(X), {}, columns)
+        patient_names = np.unique(patient_of)
+        if len(patient_names) < 3:
+            raise CadError(
+                f"limits need regions of at least 3 patients, found {len(patient_names)}"
+            )
+        # Objects without limits give deviations and scores: one of all patients, whose spreads are
+        # kept, and one for each fold, whose patients are left out.
+        whole = cls(*_spread(X), limits={}, columns=columns)
         # Ten folds are enough. If one patient at a time were left out, the spreads of features
         # would be slightly more exact. But the limits depend on the tails of the scores, which
         # would be no better known.
-        fold_of = dict(zip(names, np.arange(len(names)) % min(_FOLDS, len(names)), strict=True))
+        n_folds = min(_FOLDS, len(patient_names))
+        fold_of = dict(zip(patient_names, np.arange(len(patient_names)) % n_folds, strict=True))
         folds = np.array([fold_of[name] for name in patient_of])
-        held: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
+        scores_by_count: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
         for fold in np.unique(folds):
-            inner = cls(*_spread(X[folds != fold]), {}, columns)
+            of_other_folds = cls(*_spread(X[folds != fold]), limits={}, columns=columns)
             for patient in np.unique(patient_of[folds == fold]):
-                z = inner.deviations(X[patient_of == patient])
+                z = of_other_folds.deviations(X[patient_of == patient])
                 for count in _COUNTS:
-                    means = np.stack(
+                    mean_deviations = np.stack(
                         [_mean_deviation(z[rows]) for rows in _similar_regions(z, count)]
                     )
-                    scores = pd.DataFrame(inner._scores(means))
+                    scores = pd.DataFrame(of_other_folds._scores(mean_deviations))
                     scores = scores.reindex(columns=list(whole.groups()))
                     # Scores of single regions (count 1) have the weight 1 for each region. Scores
                     # of means of several regions have a total weight of 1 for each patient.
-                    weight = 1.0 if count == 1 else 1.0 / len(means)
-                    held[count].append(scores.assign(_weight=weight))
-        by_count = [_group_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
-        limits = {}
+                    weight = 1.0 if count == 1 else 1.0 / len(mean_deviations)
+                    scores_by_count[count].append(scores.assign(_weight=weight))
+        by_count = [_group_limits(pd.concat(scores_by_count[count]), flagged) for count in _COUNTS]
+        limits_by_group = {}
         for group in by_count[0]:
-            limits[group] = tuple(by_group[group] for by_group in by_count)
+            limits_by_group[group] = tuple(by_group[group] for by_group in by_count)
         # A group of features without a finite limit above 0 is left out. Held-out regions have no
         # score for such a group, or a score of 0.
         usable = {}
-        for group, of_counts in limits.items():
+        for group, of_counts in limits_by_group.items():
             if np.isfinite(of_counts).all() and min(of_counts) > 0:
                 usable[group] = of_counts
         return cls(whole.features, whole.middle, whole.low, whole.high, usable, columns)
 
     def groups(self) -> dict[str, np.ndarray]:
         """Return, by name of the group, the positions of its features in ``features``."""
-        places: dict[str, list[int]] = {}
-        for place, name in enumerate(self.features):
+        places_by_group: dict[str, list[int]] = {}
+        for number, name in enumerate(self.features):
             if name in self.columns:
                 for group in self.columns[name].groups:
-                    places.setdefault(group, []).append(place)
-        return {group: np.array(of_group) for group, of_group in places.items()}
+                    places_by_group.setdefault(group, []).append(number)
+        return {group: np.array(places) for group, places in places_by_group.items()}
 
     def deviations(self, X: pd.DataFrame) -> np.ndarray:
         """Return each value's distance from the training median, shape (n_regions, n_features).
@@ -208,6 +216,7 @@ class Typicality:
         The unit is the training's standard deviation on the value's side of the median. Distances
         are clipped at 12 of these.
         """
+        # A feature that ``X`` lacks becomes a column of NaN, and so do its deviations.
         gap = X.reindex(columns=list(self.features)).to_numpy(float) - self.middle
         # A feature that hardly varies in the training may deviate by thousands of standard
         # deviations with a new scanner. Deviations are therefore clipped: _CLIP standard deviations
@@ -250,10 +259,13 @@ class Typicality:
         z = self.deviations(X)
         shares = {}
         for group, columns in self.groups().items():
-            finite = np.isfinite(z[:, columns])
-            beyond = (np.abs(np.where(finite, z[:, columns], 0.0)) > far).sum(axis=1)
-            count = finite.sum(axis=1)
-            shares[group] = np.where(count > 0, beyond / np.maximum(count, 1), np.nan)
+            of_group = z[:, columns]
+            finite = np.isfinite(of_group)
+            # A missing feature has the deviation 0 here, and so does not lie far.
+            beyond = (np.abs(np.where(finite, of_group, 0.0)) > far).sum(axis=1)
+            n_finite = finite.sum(axis=1)
+            # The maximum with 1 avoids a warning of 0 / 0; such regions get NaN.
+            shares[group] = np.where(n_finite > 0, beyond / np.maximum(n_finite, 1), np.nan)
         return shares
 
     def judge(
@@ -276,36 +288,43 @@ class Typicality:
             One judgement for each row of ``X``, in order. A score above 1 flags the region.
         """
         z = self.deviations(X)
-        alone = self._beyond(z, np.ones(len(z), int))
-        together: list[Beyond] = [(0.0, ())] * len(z)
+        beyond_alone = self._beyond(z, regions=np.ones(len(z), int))
+        # (0.0, ()) stands for no group beyond its limit: it flags nothing.
+        beyond_together: list[Beyond] = [(0.0, ())] * len(z)
         if studies is not None:
-            names, own_study, sizes = np.unique(
+            study_names, study_of_row, regions_per_study = np.unique(
                 np.asarray(studies, str), return_inverse=True, return_counts=True
             )
-            means = np.stack([_mean_deviation(z[own_study == i]) for i in range(len(names))])
-            of_study = self._beyond(means, sizes)
-            for row, study in enumerate(own_study):
+            study_means = np.stack(
+                [_mean_deviation(z[study_of_row == i]) for i in range(len(study_names))]
+            )
+            beyond_of_study = self._beyond(study_means, regions_per_study)
+            for row, study in enumerate(study_of_row):
                 # In a study with one region, the mean over regions is the region itself, and is not
                 # judged again.
-                if sizes[study] > 1:
-                    together[row] = of_study[study]
+                if regions_per_study[study] > 1:
+                    beyond_together[row] = beyond_of_study[study]
         judgements = []
         for row in range(len(z)):
-            score, far = alone[row]
-            score_shared, far_shared = together[row]
+            score_alone, groups_alone = beyond_alone[row]
+            score_shared, groups_shared = beyond_together[row]
             # If a group of features deviates in the region itself, the group is not named again for
             # the mean over the study's regions.
-            named = {deviation.group for _, deviation in far}
-            groups = list(far)
-            for ratio, deviation in far_shared:
-                if deviation.group not in named:
-                    groups.append((ratio, deviation))
-            groups.sort(key=lambda group: -group[0])
-            deviations = tuple(deviation for _, deviation in groups)
+            groups_named = {deviation.group for _, deviation in groups_alone}
+            ratios_and_deviations = list(groups_alone)
+            for ratio, deviation in groups_shared:
+                if deviation.group not in groups_named:
+                    ratios_and_deviations.append((ratio, deviation))
+            ratios_and_deviations.sort(key=lambda group: -group[0])
+            deviations = tuple(deviation for _, deviation in ratios_and_deviations)
             # A missing feature counts as 0, so that it is not among the three that deviate most.
-            order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
-            furthest = tuple((self.features[i], float(z[row, i])) for i in order)
-            judgements.append(Judgement(max(score, score_shared), deviations, furthest))
+            by_deviation = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
+            furthest = tuple((self.features[i], float(z[row, i])) for i in by_deviation)
+            judgements.append(
+                Judgement(
+                    score=max(score_alone, score_shared), deviations=deviations, features=furthest
+                )
+            )
         return judgements
 
     def _scores(self, z: np.ndarray) -> dict[str, np.ndarray]:
@@ -316,13 +335,15 @@ class Typicality:
         It is computed from the logarithm of 1 + deviation. One voxel whose fit failed can change a
         skewness by a hundred standard deviations, and must not hide the other features.
         """
-        tamed = _tamed(z)
-        return {group: _rms(tamed[:, columns]) for group, columns in self.groups().items()}
+        logarithms = _tamed(z)
+        return {group: _rms(logarithms[:, columns]) for group, columns in self.groups().items()}
 
     def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[Beyond]:
         """Compare rows of deviations with their limits, one result per row.
 
         Row i of ``z`` is the mean deviation of ``regions[i]`` regions, shape (n_rows, n_features).
+        A result is the largest ratio of a group's score to its limit, and the groups beyond their
+        limits.
         """
         scores = self._scores(z)
         groups = self.groups()
@@ -330,21 +351,28 @@ class Typicality:
         # The largest number of regions with limits of its own is four. A study of seven regions,
         # for example, is compared with the limits for four, which are wider than limits for seven
         # would be.
-        nearest = np.searchsorted(_COUNTS, regions, side="right") - 1
-        for row, count in enumerate(regions):
+        limit_place = np.searchsorted(_COUNTS, regions, side="right") - 1
+        for row, n_regions in enumerate(regions):
             worst = 0.0
-            far = []
+            beyond_limit = []
             for group, limits in self.limits.items():
                 score = float(scores[group][row])
-                if not np.isfinite(score):
+                if not np.isfinite(score):  # the row has no feature of this group
                     continue
-                ratio = score / limits[nearest[row]]
+                ratio = score / limits[limit_place[row]]
                 worst = max(worst, ratio)
                 if ratio > 1:
-                    size = float(np.expm1(score))
+                    # The score is the root mean square of log(1 + deviation).
+                    deviation = float(np.expm1(score))
                     direction = _far_side(z[row, groups[group]])
-                    far.append((ratio, Deviation(group, size, direction, int(count))))
-            beyond.append((worst, tuple(far)))
+                    departure = Deviation(
+                        group=group,
+                        size=deviation,
+                        direction=direction,
+                        regions=int(n_regions),
+                    )
+                    beyond_limit.append((ratio, departure))
+            beyond.append((worst, tuple(beyond_limit)))
         return beyond
 
     def as_dict(self) -> JsonObject:
@@ -374,6 +402,7 @@ class Typicality:
             When the dictionary was made by an earlier version of the program, which had limits for
             single regions only.
         """
+        # An earlier version stored one number for each group, and not one for each of _COUNTS.
         if any(isinstance(values, float) for values in content["limits"].values()):
             raise CadError(
                 "the model's limits of what is like its training are of an earlier version",
@@ -390,6 +419,7 @@ class Typicality:
 
 
 def _tamed(z: np.ndarray) -> np.ndarray:
+    """Return the logarithm of 1 + deviation, with the sign of the deviation."""
     return np.asarray(np.sign(z) * np.log1p(np.abs(z)))
 
 
@@ -401,9 +431,10 @@ def _mean_deviation(z: np.ndarray) -> np.ndarray:
     """
     finite = np.isfinite(z)
     total = np.where(finite, _tamed(z), 0.0).sum(axis=0)
-    with np.errstate(invalid="ignore"):
-        mean = total / finite.sum(axis=0)
-    return np.asarray(np.sign(mean) * np.expm1(np.abs(mean)))
+    with np.errstate(invalid="ignore"):  # 0 / 0 gives NaN for a feature that no region has
+        mean_logarithm = total / finite.sum(axis=0)
+    # The inverse of _tamed() gives a deviation in standard deviations again.
+    return np.asarray(np.sign(mean_logarithm) * np.expm1(np.abs(mean_logarithm)))
 
 
 def _similar_regions(z: np.ndarray, count: int) -> list[np.ndarray]:
@@ -412,11 +443,13 @@ def _similar_regions(z: np.ndarray, count: int) -> list[np.ndarray]:
     Readers may outline only one kind of tissue, so that all regions of a study are alike. The
     limits beyond which a study is flagged shall hold for such studies, too.
     """
+    # A patient with few regions has one set only: all his regions.
     if len(z) <= count and count > 1:
         return [np.arange(len(z))]
-    place = np.nan_to_num(_tamed(z))
-    apart = ((place[:, None] - place) ** 2).sum(axis=2)
-    return list(np.argsort(apart, axis=1, kind="stable")[:, :count])
+    place = np.nan_to_num(_tamed(z))  # a missing feature counts as if it lay at the median
+    squared_distances = ((place[:, None] - place) ** 2).sum(axis=2)
+    # A region is the nearest to itself, and so the first of its set.
+    return list(np.argsort(squared_distances, axis=1, kind="stable")[:, :count])
 
 
 def _group_limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
@@ -428,13 +461,16 @@ def _group_limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
     ``flagged`` of the held-out regions is flagged.
     """
     weight = held.pop("_weight").to_numpy()
-    ends = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
-    ends = ends.where(ends > 0, np.inf)
+    upper_quantiles = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
+    # A quantile of 0 cannot be a divisor. The limit of such a group becomes infinite, and
+    # Typicality.fit() leaves the group out.
+    upper_quantiles = upper_quantiles.where(upper_quantiles > 0, np.inf)
     # A region is flagged if any of its groups is beyond its limit. The factor for all limits is
     # therefore computed from the worst group of each region.
-    worst = (held / ends).max(axis=1).fillna(0.0).to_numpy()
+    worst = (held / upper_quantiles).max(axis=1).fillna(0.0).to_numpy()
+    # The term 1e-9 keeps a region that lies exactly at the limit from being flagged by rounding.
     factor = _upper(worst, weight, flagged) * (1 + 1e-9)
-    return {str(group): float(factor * end) for group, end in ends.items()}
+    return {str(group): float(factor * quantile) for group, quantile in upper_quantiles.items()}
 
 
 def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
@@ -448,12 +484,14 @@ def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
     finite = np.isfinite(values)
     if not finite.any():
         return float("inf")
-    order = np.argsort(values[finite], kind="stable")
-    weight_up_to = np.cumsum(weight[finite][order])
+    ascending = np.argsort(values[finite], kind="stable")
+    weight_up_to = np.cumsum(weight[finite][ascending])
     # The new value, whose place in the order is unknown, adds the weight 1 to the sum of weights.
     target = (1 - flagged) * (weight_up_to[-1] + 1.0)
-    rank = min(int(np.searchsorted(weight_up_to, target - 1e-9)), len(order) - 1)
-    return float(values[finite][order][rank])
+    # The term 1e-9 takes a sum of weights that equals the target up to rounding errors. The minimum
+    # takes the largest value where the target is beyond all weights.
+    rank = min(int(np.searchsorted(weight_up_to, target - 1e-9)), len(ascending) - 1)
+    return float(values[finite][ascending][rank])
 
 
 def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
@@ -462,28 +500,31 @@ def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, n
     There are two spreads of each feature: one of the values below its median, then one of the
     values above.
     """
-    present = X.loc[:, X.notna().any()]
-    low = present.quantile(_TAIL).to_numpy()
-    middle = present.quantile(0.5).to_numpy()
-    high = present.quantile(1 - _TAIL).to_numpy()
+    measured = X.loc[:, X.notna().any()]
+    low = measured.quantile(_TAIL).to_numpy()
+    middle = measured.quantile(0.5).to_numpy()
+    high = measured.quantile(1 - _TAIL).to_numpy()
     # The spread of a feature comes from percentiles. But its standard deviation tells whether the
     # feature varies at all.
-    spread = present.std(ddof=0).to_numpy()
-    varies = spread > 1e-9 * np.maximum(np.abs(middle), 1e-12)
+    standard_deviation = measured.std(ddof=0).to_numpy()
+    # The standard deviation of equal values is a rounding error, and may be slightly above 0.
+    varies = standard_deviation > 1e-9 * np.maximum(np.abs(middle), 1e-12)
     # If most values of a feature are equal, a percentile may equal the median. The spread to each
     # side is therefore at least a quarter of the feature's standard deviation.
-    floor = 0.25 * spread
-    below = np.maximum((middle - low) / _NORMAL_TAIL, floor)
-    above = np.maximum((high - middle) / _NORMAL_TAIL, floor)
-    names = tuple(present.columns[varies])
+    least_spread = 0.25 * standard_deviation
+    below = np.maximum((middle - low) / _NORMAL_TAIL, least_spread)
+    above = np.maximum((high - middle) / _NORMAL_TAIL, least_spread)
+    names = tuple(measured.columns[varies])
     return names, middle[varies], below[varies], above[varies]
 
 
 def _rms(z: np.ndarray) -> np.ndarray:
+    """Return the root mean square of the finite values of each row; NaN where there is none."""
     finite = np.isfinite(z)
-    count = finite.sum(axis=1)
-    total = np.where(finite, z, 0.0) ** 2
-    return np.where(count > 0, np.sqrt(total.sum(axis=1) / np.maximum(count, 1)), np.nan)
+    n_finite = finite.sum(axis=1)
+    squares = np.where(finite, z, 0.0) ** 2
+    mean_square = squares.sum(axis=1) / np.maximum(n_finite, 1)
+    return np.where(n_finite > 0, np.sqrt(mean_square), np.nan)
 
 
 def _far_side(z: np.ndarray) -> str:
@@ -493,10 +534,10 @@ def _far_side(z: np.ndarray) -> str:
     that deviates most counts. The result is ``below`` or ``above`` if at least 80 % of them lie
     there, else ``beside``.
     """
-    far = z[np.abs(z) >= np.nanmedian(np.abs(z))]
-    if len(far) == 0:
+    deviating_most = z[np.abs(z) >= np.nanmedian(np.abs(z))]
+    if len(deviating_most) == 0:  # no feature of the group was measured
         return "beside"
-    share_below = float((far < 0).mean())
+    share_below = float((deviating_most < 0).mean())
     if share_below >= 0.8:
         return "below"
     if share_below <= 0.2:

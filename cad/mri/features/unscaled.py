@@ -23,6 +23,8 @@ from cad.mri.imaging.standardise import NyulScale, landmarks, prepared_t2
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
+# Names of the arrays in a file of :meth:`UnscaledT2.to_arrays`, in their order; _PREFIX precedes
+# them.
 _ARRAYS = ("image", "spacing", "origin", "direction", "landmarks", "index", "start", "weight")
 _PREFIX = "unscaled_"
 
@@ -85,6 +87,7 @@ class UnscaledT2:
             self.landmarks,
             self.regions.index,
             self.regions.start,
+            # An empty array stands for regions of whole voxels, which have no weights.
             np.zeros(0) if self.regions.weight is None else self.regions.weight,
         )
         return {_PREFIX + name: value for name, value in zip(_ARRAYS, values, strict=True)}
@@ -97,12 +100,14 @@ class UnscaledT2:
         """
         if _PREFIX + "image" not in arrays:
             return None
-        image, spacing, origin, direction, levels, index, start, weight = (
+        image, spacing, origin, direction, image_landmarks, index, start, weight = (
             np.asarray(arrays[_PREFIX + name]) for name in _ARRAYS
         )
         volume = Volume(image, tuple(spacing.tolist()), tuple(origin.tolist()), direction)
-        shares = weight if len(weight) else None
-        return cls(volume, levels, RegionVoxels(index, start, image.shape, shares))
+        weights_or_none = weight if len(weight) else None
+        return cls(
+            volume, image_landmarks, RegionVoxels(index, start, image.shape, weights_or_none)
+        )
 
 
 def unscaled_t2(
@@ -142,7 +147,9 @@ def unscaled_t2(
     >>> part.regions.sizes.tolist(), len(part.landmarks), part.image.array.size < values.size
     ([8], 11, True)
     """
-    whole = prepared_t2(study, settings.images)
-    image = crop_to(whole, needed, filters_of(settings.features, "t2w"))
-    regions = RegionVoxels.from_shares([shares_on(share, needed, image) for share in shares])
-    return UnscaledT2(image, landmarks(whole), regions)
+    prepared = prepared_t2(study, settings.images)
+    around_regions = crop_to(prepared, needed, filters_of(settings.features, "t2w"))
+    regions = RegionVoxels.from_shares(
+        [shares_on(share, needed, around_regions) for share in shares]
+    )
+    return UnscaledT2(around_regions, landmarks(prepared), regions)

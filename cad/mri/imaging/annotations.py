@@ -36,20 +36,22 @@ def referenced_images(dataset: pydicom.Dataset) -> dict[str, list[str]]:
     The result has the SOPInstanceUIDs that are named, by SeriesInstanceUID. It is empty where the
     object names no series.
     """
-    named: dict[str, list[str]] = {}
+    images_by_series: dict[str, list[str]] = {}
 
-    def add(series: pydicom.Dataset, sequence: str) -> None:
+    def add_images(series: pydicom.Dataset, sequence: str) -> None:
         uid = str(series.get("SeriesInstanceUID", "") or "")
         if uid:
-            named.setdefault(uid, []).extend(_referenced_uids(series, sequence))
+            images_by_series.setdefault(uid, []).extend(_referenced_uids(series, sequence))
 
+    # A SEG names its series here,
     for series in dataset.get("ReferencedSeriesSequence") or []:
-        add(series, "ReferencedInstanceSequence")
+        add_images(series, "ReferencedInstanceSequence")
+    # and an RTSTRUCT here.
     for frame in dataset.get("ReferencedFrameOfReferenceSequence") or []:
         for study in frame.get("RTReferencedStudySequence") or []:
             for series in study.get("RTReferencedSeriesSequence") or []:
-                add(series, "ContourImageSequence")
-    return named
+                add_images(series, "ContourImageSequence")
+    return images_by_series
 
 
 def contour_images(dataset: pydicom.Dataset, wanted: Wanted) -> set[str]:
@@ -63,23 +65,25 @@ def contour_images(dataset: pydicom.Dataset, wanted: Wanted) -> set[str]:
         The object, and a function that takes the name of a structure and returns whether it is
         read.
     """
-    numbers = set()
-    for item in dataset.get("StructureSetROISequence") or []:
-        if wanted(structure_name(item)):
-            numbers.add(number_of(item, "ROINumber"))
+    numbers = set()  # of the wanted structures, by which their contours name them
+    for structure in dataset.get("StructureSetROISequence") or []:
+        if wanted(structure_name(structure)):
+            numbers.add(number_of(structure, "ROINumber"))
     uids: set[str] = set()
-    for item in dataset.get("ROIContourSequence") or []:
-        if number_of(item, "ReferencedROINumber") in numbers:
-            for contour in item.get("ContourSequence") or []:
+    for contour_group in dataset.get("ROIContourSequence") or []:
+        if number_of(contour_group, "ReferencedROINumber") in numbers:
+            for contour in contour_group.get("ContourSequence") or []:
                 uids.update(_referenced_uids(contour, "ContourImageSequence"))
     return uids
 
 
 def _referenced_uids(item: pydicom.Dataset, sequence: str) -> list[str]:
-    uids = [
-        str(image.get("ReferencedSOPInstanceUID", "") or "") for image in item.get(sequence) or []
-    ]
-    return [uid for uid in uids if uid]
+    uids = []
+    for image in item.get(sequence) or []:
+        uid = str(image.get("ReferencedSOPInstanceUID", "") or "")
+        if uid:
+            uids.append(uid)
+    return uids
 
 
 def is_segmentation(dataset: pydicom.Dataset) -> bool:
@@ -101,14 +105,14 @@ def is_segmentation(dataset: pydicom.Dataset) -> bool:
         When its Modality and its SOPClassUID are those of two kinds of object.
     """
     modality = str(dataset.get("Modality", "") or "")
-    kind = DRAWN_CLASSES.get(str(dataset.get("SOPClassUID", "") or ""))
-    if kind != modality:
+    modality_of_class = DRAWN_CLASSES.get(str(dataset.get("SOPClassUID", "") or ""))
+    if modality_of_class != modality:
         raise CadError(
             f"{tagged('Modality')} is {printable(modality)!r}, but {tagged('SOPClassUID')} is that "
-            f"of {kind or 'neither a SEG nor an RTSTRUCT'}",
+            f"of {modality_of_class or 'neither a SEG nor an RTSTRUCT'}",
             hint="export the object again",
         )
-    return kind == "SEG"
+    return modality_of_class == "SEG"
 
 
 def has_regions(dataset: pydicom.Dataset, path: Path, wanted: Wanted) -> bool:
@@ -178,5 +182,5 @@ def read_drawn_regions(
         place, identity or count that differ are refused, too.
     """
     with reading(path, _UNSOUND):
-        read = read_segments if is_segmentation(dataset) else read_structures
-        return read(dataset, path, drawn_on, frame_uid, grid, wanted, images)
+        read_regions = read_segments if is_segmentation(dataset) else read_structures
+        return read_regions(dataset, path, drawn_on, frame_uid, grid, wanted, images)

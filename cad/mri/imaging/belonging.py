@@ -28,17 +28,17 @@ IN_BODY = 0.5
 # A region that covers more than this share of the gland is taken for an outline of the gland
 # itself. A lesion can fill 77 % of a small gland.
 OF_GLAND = 0.85
-_BINS = 24
+_BINS = 24  # of the values of an image, for its mutual information with another image
 # Least number of voxels for a comparison of two images. By chance alone, two independent images of
 # n voxels, with 24 bins each, share (24 - 1)^2 / 2n nats of information. With this number of voxels
 # that is .05 nats, as much as images of some tissues share.
 _LEAST_VOXELS = 5000
-_LEAST_GLAND = 100
+_LEAST_GLAND = 100  # least number of voxels for a correlation of two images in the gland
 # Least number of voxels for a comparison of an image with the gland mask. The mask has two classes,
 # inside and beside the gland, which need fewer voxels than 24 bins.
 _LEAST_BESIDE = 2000
-_BESIDE_MM = 8.0
-_COARSE_MM = 1.5
+_BESIDE_MM = 8.0  # width of the rim around the gland with which the gland is compared
+_COARSE_MM = 1.5  # size of the voxels of this comparison, which finer ones would only slow down
 # Distance by which an image is moved, to compare how it fits in another place. An image that lies
 # this far from its place changes probabilities. Most distortions of diffusion images are smaller.
 _MOVE_MM = 5.0
@@ -57,29 +57,33 @@ def strays(study: Study) -> dict[str, CadError]:
         the body in the T2 image; without both, the result is empty.
     """
     labels = study.roi_map
-    if labels is None or (study.gland is None and study.t2w is None):
+    # ``inside`` has the share of each voxel of the label map that the gland or the body fills.
+    if labels is None:
         return {}
     if study.gland is not None:
         inside = fill(study.gland, labels).share
         least_share = IN_GLAND
         where = "the gland"
-    else:
-        image = study.t2w if study.t2w is not None else labels
-        body = image.with_array(foreground(image))
+        gland_ml = study.gland.millilitres
+    elif study.t2w is not None:
+        body = study.t2w.with_array(foreground(study.t2w))
         inside = fill(body, labels).share
         least_share = IN_BODY
         where = "tissue (T2)"
-    gland = None if study.gland is None else study.gland.millilitres
+        gland_ml = math.inf  # of a gland that is not known, a region is no share
+    else:
+        return {}
     problems = {}
     for roi in study.rois:
         region = labels.array == roi.label
-        if not region.any():
+        if not region.any():  # an empty region is reported elsewhere
             continue
-        share = float(inside[region].mean())
-        share_of_gland = 0.0 if gland is None else labels.with_array(region).millilitres / gland
-        if share < least_share:
+        share_inside = float(inside[region].mean())
+        share_of_gland = labels.with_array(region).millilitres / gland_ml
+        if share_inside < least_share:
             problem = (
-                f"{share:.0%} of the ROI lie in {where}, at least {least_share:.0%} are needed"
+                f"{share_inside:.0%} of the ROI lie in {where}, at least {least_share:.0%} are "
+                "needed"
             )
             hint = "mask and image are of another man, moved or turned; draw the ROI again"
         elif share_of_gland > OF_GLAND:
@@ -158,10 +162,9 @@ def better_placed(
         value below 0 means that the image fits better after the change. The value is infinite with
         fewer than 5,000 voxels.
     """
-    shared_of_ways = _shared_by_way(
-        resample_image(t2w, image).array, image, displaced_along, _LEAST_VOXELS
-    )
-    return {kind: _log_ratio_of_places(shared) for kind, shared in shared_of_ways.items()}
+    t2w_values = resample_image(t2w, image).array
+    shared_by_kind = _shared_by_way(t2w_values, image, displaced_along, least=_LEAST_VOXELS)
+    return {kind: _log_ratio_of_places(shared) for kind, shared in shared_by_kind.items()}
 
 
 def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
@@ -185,20 +188,26 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
     """
     from scipy.ndimage import distance_transform_edt  # loaded here, because loading is slow
 
+    # Every so many voxels in the slice are enough.
     x, y, z = gland.spacing
     every = max(round(_COARSE_MM / x), 1)
     inside = gland.array[:, ::every, ::every] != 0
     grid = replace(gland, array=inside, spacing=(every * x, every * y, z))
-    beside = distance_transform_edt(~inside, sampling=grid.spacing[::-1]) <= _BESIDE_MM
-    shared_of_images: dict[str, list[np.ndarray]] = defaultdict(list)
+    # 0 far away, where nothing is compared; 1 beside the gland; 2 in the gland
+    near = distance_transform_edt(~inside, sampling=grid.spacing[::-1]) <= _BESIDE_MM
+    place = near + 1.0 * inside
+
+    # The information of all images is added, for each place of an image.
+    shared_by_kind: dict[str, list[np.ndarray]] = defaultdict(list)
     for image in images:
         values = resample_image(image, grid)
-        shared_of_image = _shared_by_way(beside + 1.0 * inside, values, (1,), _LEAST_BESIDE)
+        # Along the columns images are often displaced, so that they are not moved there.
+        shared_of_image = _shared_by_way(place, values, displaced_along=(1,), least=_LEAST_BESIDE)
         for kind, shared in shared_of_image.items():
-            shared_of_images[kind].append(shared)
+            shared_by_kind[kind].append(shared)
     ratios = {}
-    for kind, shared_of_kind in shared_of_images.items():
-        ratios[kind] = _log_ratio_of_places(np.sum(shared_of_kind, axis=0))
+    for kind, shared_of_images in shared_by_kind.items():
+        ratios[kind] = _log_ratio_of_places(np.sum(shared_of_images, axis=0))
     return ratios
 
 
@@ -209,35 +218,49 @@ def _shared_by_way(
 
     The kinds are ``mirrored``, ``turned``, and ``placed`` (moved). Each array has first the
     information of the image as it lies, and then that of each changed image.
+
+    Parameters
+    ----------
+    reference : ndarray, shape of the image
+        Values of another image on the same grid.
+    image : Volume
+        The image that is changed.
+    displaced_along : tuple of int
+        Axes in the slice along which the image is not moved: 0 along its rows, 1 along its columns.
+    least : int
+        Information from fewer voxels than this counts as 0.
     """
     # The image's values are put into bins once, in its present place. New bins for each changed
     # image would take five times as long, and would find the same faults.
     both = np.isfinite(reference) & np.isfinite(image.array) & (reference != 0) & (image.array != 0)
-    reference_levels = _bins_of_values(reference, both)
-    levels = _bins_of_values(image.array, both)
-    x, y, _ = (max(round(_MOVE_MM / step), 1) for step in image.spacing)
+    reference_bins = _bins_of_values(reference, both)
+    bins = _bins_of_values(image.array, both)
+
+    # The image is moved by a slice, and by 5 mm along axes of the slice, to either side. The axes
+    # of the array are z, y, x.
+    x_voxels, y_voxels, _ = (max(round(_MOVE_MM / step), 1) for step in image.spacing)
     moves = [(1, 0)]
     if 0 not in displaced_along:
-        moves.append((x, 2))
+        moves.append((x_voxels, 2))
     if 1 not in displaced_along:
-        moves.append((y, 1))
+        moves.append((y_voxels, 1))
     placed = []
-    for voxels, axis in moves:
-        placed.append(np.roll(levels, voxels, axis))
-        placed.append(np.roll(levels, -voxels, axis))
-    ways = {
-        "mirrored": [np.flip(levels, 2)],
-        "turned": [np.flip(levels, 1), np.flip(levels, 0)],
+    for n_voxels, array_axis in moves:
+        placed.append(np.roll(bins, n_voxels, array_axis))
+        placed.append(np.roll(bins, -n_voxels, array_axis))
+    changed_images = {
+        "mirrored": [np.flip(bins, 2)],
+        "turned": [np.flip(bins, 1), np.flip(bins, 0)],
         "placed": placed,
     }
-    as_it_lies = _information_of_bins(reference_levels, levels, least)
-    shared_of_ways = {}
-    for kind, moved_levels in ways.items():
+    as_it_lies = _information_of_bins(reference_bins, bins, least)
+    shared_by_kind = {}
+    for kind, changed_bins_of_kind in changed_images.items():
         shared = [as_it_lies]
-        for moved in moved_levels:
-            shared.append(_information_of_bins(reference_levels, moved, least))
-        shared_of_ways[kind] = np.array(shared)
-    return shared_of_ways
+        for changed_bins in changed_bins_of_kind:
+            shared.append(_information_of_bins(reference_bins, changed_bins, least))
+        shared_by_kind[kind] = np.array(shared)
+    return shared_by_kind
 
 
 def _log_ratio_of_places(shared: np.ndarray) -> float:
@@ -276,16 +299,17 @@ def zone_order(study: Study) -> float | None:
         than two regions in one of the zones.
     """
     gland = gland_on(study)
-    places = defaultdict(list)
     if study.roi_map is None or gland is None:
         return None
-    rows, columns = np.argwhere(gland.array)[:, 1:].T
+    _, gland_rows, gland_columns = np.argwhere(gland.array).T
+    places = defaultdict(list)
     for roi in study.rois:
-        region = np.argwhere(study.roi_map.array == roi.label)
-        if len(region):
-            back = _part_of_extent(float(region[:, 1].mean()), rows)
-            aside = 2.0 * _part_of_extent(float(region[:, 2].mean()), columns) - 1.0
-            places[roi.zone].append(max(back, aside**2))
+        _, region_rows, region_columns = np.nonzero(study.roi_map.array == roi.label)
+        if len(region_rows):  # an empty region has no place
+            depth = _part_of_extent(float(region_rows.mean()), gland_rows)
+            # -1 and 1 at the outermost left and right, 0 in the middle plane
+            aside = 2.0 * _part_of_extent(float(region_columns.mean()), gland_columns) - 1.0
+            places[roi.zone].append(max(depth, aside**2))
     if min(len(places["PZ"]), len(places["TZ"])) < 2:
         return None
     return float(np.mean(places["PZ"]) - np.mean(places["TZ"]))
@@ -300,17 +324,21 @@ def fewest_of_zone(study: Study) -> int:
     study : Study
         Study with a label map; a region without voxels is not counted.
     """
-    labels = study.roi_map
     counts = {"PZ": 0, "TZ": 0}
+    if study.roi_map is None:
+        return 0
     for roi in study.rois:
-        if labels is not None and roi.zone in counts and (labels.array == roi.label).any():
+        if roi.zone in counts and (study.roi_map.array == roi.label).any():
             counts[roi.zone] += 1
     return min(counts.values())
 
 
 def _part_of_extent(place: float, indices: np.ndarray) -> float:
     """Return where an index lies between the first (0) and last (1) outer edge of some voxels."""
-    return float((place - indices.min() + 0.5) / (indices.max() - indices.min() + 1))
+    # The outer edges lie half a voxel beyond the first and last index.
+    from_first_edge = place - indices.min() + 0.5
+    extent = indices.max() - indices.min() + 1
+    return float(from_first_edge / extent)
 
 
 def like_t2(study: Study) -> float | None:
@@ -333,25 +361,32 @@ def like_t2(study: Study) -> float | None:
         return None
     t2w = resample_image(study.t2w, study.adc).array
     adc = study.adc.array
-    inside = resample_mask(study.gland, study.adc).array & np.isfinite(t2w * adc) & (adc != 0)
+    has_values = np.isfinite(t2w * adc) & (adc != 0)  # an ADC of 0 was not measured
+    inside = resample_mask(study.gland, study.adc).array & has_values
     if inside.sum() < _LEAST_GLAND:
         return None
     return float(np.corrcoef(_ranks(t2w[inside]), _ranks(adc[inside]))[0, 1])
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each value; equal values share the middle of their ranks."""
     # The function rankdata of scipy.stats does the same, but scipy.stats takes .4 s to load.
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((count.cumsum() - count / 2)[place])
+    _, which_value, count = np.unique(values, return_inverse=True, return_counts=True)
+    # Up to and with each different value, less half of those that are equal to it
+    rank_of_value = count.cumsum() - count / 2
+    return np.asarray(rank_of_value[which_value])
 
 
-def _information_of_bins(a: np.ndarray, b: np.ndarray, least: int) -> float:
+def _information_of_bins(bins: np.ndarray, other_bins: np.ndarray, least: int) -> float:
     """Return the mutual information (nats) of two images from their bins.
 
     The result is 0 with fewer than ``least`` voxels that have a bin in both images.
     """
+    # A pair of bins becomes one number, by which pairs are counted. Bin 0 is left out, because its
+    # voxels have no value.
     side = _BINS + 1
-    counts = np.bincount((side * a + b).ravel(), minlength=side**2).reshape(side, side)[1:, 1:]
+    pairs = (side * bins + other_bins).ravel()
+    counts = np.bincount(pairs, minlength=side**2).reshape(side, side)[1:, 1:]
     return information(counts) if counts.sum() >= least else 0.0
 
 
@@ -364,11 +399,12 @@ def _bins_of_values(values: np.ndarray, among: np.ndarray) -> np.ndarray:
     # If no voxel is in the mask, the edges of the bins do not matter, because nothing is left to
     # compare.
     ordered = np.sort(values[among]) if among.any() else np.zeros(1)
+    places_of_edges = np.arange(1, _BINS) * (len(ordered) - 1) // _BINS
     # This loop takes a fifth of the time of numpy's quantile and searchsorted.
-    levels = np.ones(values.shape, np.uint16)
-    for edge in ordered[np.arange(1, _BINS) * (len(ordered) - 1) // _BINS]:
-        levels += values > edge
-    return np.asarray(levels * (np.isfinite(values) & (values != 0)))
+    bins = np.ones(values.shape, np.uint16)
+    for edge in ordered[places_of_edges]:
+        bins += values > edge
+    return np.asarray(bins * (np.isfinite(values) & (values != 0)))
 
 
 def information(counts: np.ndarray) -> float:
@@ -387,15 +423,16 @@ def information(counts: np.ndarray) -> float:
     (0.693, 0.0)
     """
     joint = counts / counts.sum()
-    alone = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+    if_independent = np.outer(joint.sum(axis=1), joint.sum(axis=0))
     # A cell with the share p = 0 adds nothing, because p log p is 0.
     filled = joint > 0
-    return float((joint[filled] * np.log(joint[filled] / alone[filled])).sum())
+    return float((joint[filled] * np.log(joint[filled] / if_independent[filled])).sum())
 
 
 def width(image: Volume) -> float:
     """Return the longest edge of an image's field of view in mm."""
-    return max(n * s for n, s in zip(image.shape[::-1], image.spacing, strict=True))
+    counts_xyz = image.shape[::-1]
+    return max(count * step for count, step in zip(counts_xyz, image.spacing, strict=True))
 
 
 def voxel_hash(image: Volume) -> str:

@@ -15,6 +15,8 @@ from cad.mri.imaging.volume import Volume, triple
 
 SAID_MM = 2.0
 """Least displacement that an import reports; it is about the size of a voxel."""
+_RANGE_95 = 1.96  # standard errors from the middle to an end of the 95 % range
+_SECOND_SHARE = 0.35  # least share of the largest component that names a second direction
 ENOUGH_VOXELS = 5000
 """Least number of compared voxels with which an image may be refused because it is displaced, or
 because it shares too little information with T2.
@@ -93,7 +95,7 @@ class Displacement:
     @property
     def most_mm(self) -> float:
         """Return how far the image may lie beside T2, mm: the upper end of the 95 % range."""
-        return self.size_mm + 1.96 * self.uncertainty_mm
+        return self.size_mm + _RANGE_95 * self.uncertainty_mm
 
     @property
     def is_notable(self) -> bool:
@@ -102,22 +104,24 @@ class Displacement:
         This is so if the displacement is as large as a voxel (2 mm), or larger than its own
         uncertainty.
         """
-        return self.size_mm >= SAID_MM or self.size_mm > 1.96 * self.uncertainty_mm
+        return self.size_mm >= SAID_MM or self.size_mm > _RANGE_95 * self.uncertainty_mm
 
     @property
     def sentence(self) -> str:
         """Return a sentence for the patient's page: how far the image lies beside T2, and in which
         direction, with the uncertainty of the distance.
         """
-        named = short_name(self.name)
-        towards = _towards(np.asarray(self.moving.direction) @ np.array([*self.shift_mm, 0.0]))
-        along = "x" if self.axis == 0 else "y"
+        image_title = short_name(self.name)
+        # The shift as a vector in the patient; it has no part across the slices.
+        shift_in_patient = np.asarray(self.moving.direction) @ np.array([*self.shift_mm, 0.0])
+        towards = _towards(shift_in_patient)
+        axis_name = "x" if self.axis == 0 else "y"
         if not self.phase_known:
-            encoded = "phase-encoding direction not known"
+            encoding = "phase-encoding direction not known"
         elif abs(self.shift_mm[self.axis]) >= abs(self.shift_mm[1 - self.axis]):
-            encoded = "along its phase-encoding direction"
+            encoding = "along its phase-encoding direction"
         else:
-            encoded = "across its phase-encoding direction"
+            encoding = "across its phase-encoding direction"
         low = min(self.slices_mm)
         high = max(self.slices_mm)
         where = ""
@@ -129,9 +133,9 @@ class Displacement:
                 f"recognised ({ENOUGH_VOXELS:,} are needed)"
             )
         return (
-            f"{named} lies {self.size_mm:.1f} mm (± {self.most_mm - self.size_mm:.1f}) beside T2, "
-            f"{towards}, {encoded}; {low:.1f} to {high:.1f} mm along {along} from slice to slice"
-            f"{where}"
+            f"{image_title} lies {self.size_mm:.1f} mm (± {self.most_mm - self.size_mm:.1f}) "
+            f"beside T2, {towards}, {encoding}; {low:.1f} to {high:.1f} mm along {axis_name} from "
+            f"slice to slice{where}"
         )
 
     def mend(self, image: Volume) -> Volume:
@@ -140,8 +144,8 @@ class Displacement:
         The voxels are the same; the origin is another.
         """
         x, y = self.shift_mm
-        back = np.asarray(self.moving.direction) @ np.array([x, y, 0.0])
-        return replace(image, origin=triple(np.array(image.origin) - back))
+        shift_in_patient = np.asarray(self.moving.direction) @ np.array([x, y, 0.0])
+        return replace(image, origin=triple(np.array(image.origin) - shift_in_patient))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +170,7 @@ class Unmeasured:
     @property
     def sentence(self) -> str:
         """Return a sentence for the patient's page that says why nothing was measured."""
-        named = short_name(self.name)
-        return f"how far {named} lies beside T2 was not measured: {self.reason}"
+        return f"how far {short_name(self.name)} lies beside T2 was not measured: {self.reason}"
 
 
 def _towards(vector: np.ndarray) -> str:
@@ -175,12 +178,14 @@ def _towards(vector: np.ndarray) -> str:
 
     The larger component comes first. A second one is named if it is at least .35 of the first.
     """
+    # For each axis of the patient, the words for a component below and above 0
     words = (("right", "left"), ("front", "back"), ("feet", "head"))
-    order = np.argsort(-np.abs(vector))
-    largest = abs(float(vector[order[0]]))
-    components = []
-    for axis in order[:2]:
+    axes_by_size = np.argsort(-np.abs(vector))
+    largest = abs(float(vector[axes_by_size[0]]))
+    directions = []
+    for axis in axes_by_size[:2]:
         component = float(vector[axis])
-        if abs(component) >= 0.35 * largest:
-            components.append(words[axis][component > 0])
-    return f"towards {' and '.join(components)}"
+        if abs(component) >= _SECOND_SHARE * largest:
+            below, above = words[axis]
+            directions.append(above if component > 0 else below)
+    return f"towards {' and '.join(directions)}"

@@ -33,6 +33,9 @@ _TURNED_REACH = 9
 # field. A plane that lies 1 mm beside the middle moves the mirrored image by 2 mm.
 _MIRROR_PLANE_MM = 15.0
 _NEAR = 4  # steps from the peak; a maximum farther away is another peak
+_AROUND = 2  # steps to either side of a shift, among which its peak is looked for
+# Steps to either side of the common shift, among which the shift of a single slice is looked for.
+_SLICE_REACH = 6
 # Margins of the box of comparison around the gland mask, and around regions. Around regions the
 # margin is larger, because the box should contain the gland.
 _GLAND_MARGIN_MM = 8.0
@@ -104,7 +107,7 @@ def compare_images(study: Study) -> tuple[list[Displacement], list[Unmeasured]]:
         images["dce"] = study.dce.grid
     if study.ktrans is not None and not _is_on_series(study.ktrans, study):
         images["ktrans"] = study.ktrans
-    results: list[Displacement] = []
+    measured: list[Displacement] = []
     unmeasured: list[Unmeasured] = []
     for name, image in images.items():
         result = _remembered(study, name, image)
@@ -112,12 +115,12 @@ def compare_images(study: Study) -> tuple[list[Displacement], list[Unmeasured]]:
             try:
                 result = _measure_image(study, name, image)
             except CadError as error:
-                result = Unmeasured(name, error.problem, study.t2w, image)
+                result = Unmeasured(name, error.problem, fixed=study.t2w, moving=image)
         if isinstance(result, Displacement):
-            results.append(result)
+            measured.append(result)
         else:
             unmeasured.append(result)
-    return results, unmeasured
+    return measured, unmeasured
 
 
 def map_on_series(study: Study) -> Displacement | Unmeasured | None:
@@ -140,13 +143,14 @@ def map_on_series(study: Study) -> Displacement | Unmeasured | None:
     image = study.ktrans
     if study.t2w is None or image is None or not _is_on_series(image, study):
         return None
+    # An earlier result holds only for the very images that it was measured on.
     earlier = study.map_on_series
     if earlier is not None and earlier.moving is image and earlier.fixed is study.t2w:
         return earlier
     try:
         return _measure_image(study, "ktrans", image)
     except CadError as error:
-        return Unmeasured("ktrans", error.problem, study.t2w, image)
+        return Unmeasured("ktrans", error.problem, fixed=study.t2w, moving=image)
 
 
 def _is_on_series(image: Volume, study: Study) -> bool:
@@ -174,18 +178,18 @@ def mend(study: Study, which: list[Displacement]) -> Study:
     which : list of Displacement
         Displacements of the images that are to be moved.
     """
-    out = replace(study, notes=list(study.notes))
+    mended = replace(study, notes=list(study.notes))
     for displacement in which:
-        moved_together(out, displacement.name, displacement.mend)
+        moved_together(mended, displacement.name, displacement.mend)
         if displacement.name == "dce" and _flips_lie_apart(study, displacement):
             # The flip-angle images (and with them T1) fit T2 as they lie. The man may have moved
             # after they were taken.
-            out.vfa = study.vfa
-            out.b1 = study.b1
-            out.notes.append(
+            mended.vfa = study.vfa
+            mended.b1 = study.b1
+            mended.notes.append(
                 "flip-angle images were not moved with the dynamic series: they lie as T2 does"
             )
-    return out
+    return mended
 
 
 def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
@@ -195,25 +199,26 @@ def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
     and the first frame. Both are without contrast agent and have the contrast of T1.
     """
     mask = study.gland if study.gland is not None else study.roi_map
+    # A small displacement makes no clear difference.
     if study.dce is None or mask is None or not study.vfa or displacement.size_mm < SAID_MM:
         return False
-    _, flip = max(study.vfa, key=lambda angle_and_image: angle_and_image[0])
-    first = study.dce.grid.with_array(study.dce.frames[0])
+    _, flip_image = max(study.vfa, key=lambda angle_and_image: angle_and_image[0])
+    first_frame = study.dce.grid.with_array(study.dce.frames[0])
     try:
-        box = _search_grid(flip, mask, study.gland is not None)
+        box = _search_grid(flip_image, mask, gland=study.gland is not None)
     # The flip-angle image and the mask share no slice. Other checks report this.
     except CadError:
         return False
-    reference = geometry.resample_image(flip, box).array
-    as_read = geometry.resample_image(first, box).array
-    moved = geometry.resample_image(displacement.mend(first), box).array
+    reference = geometry.resample_image(flip_image, box).array
+    as_read = geometry.resample_image(first_frame, box).array
+    moved = geometry.resample_image(displacement.mend(first_frame), box).array
     covered = np.isfinite(reference) & np.isfinite(as_read) & np.isfinite(moved)
     if covered.sum() < ENOUGH_VOXELS:
         return False
     values = reference[covered]
-    together = np.corrcoef(values, as_read[covered])[0, 1]
-    apart = np.corrcoef(values, moved[covered])[0, 1]
-    return bool(apart > together)
+    correlation_as_read = np.corrcoef(values, as_read[covered])[0, 1]
+    correlation_moved = np.corrcoef(values, moved[covered])[0, 1]
+    return bool(correlation_moved > correlation_as_read)
 
 
 def measure_displacement(
@@ -253,20 +258,22 @@ def measure_displacement(
         Where the images share too few voxels in the box, or the displacement is too uncertain for
         the number of voxels.
     """
+    # Both images on the grid of the box, as grey levels; the image that is shifted on a wider box
     box = _search_grid(moving, around, gland)
     reach = round(REACH_MM / _FINE_MM)
-    wide = _widened(box, reach)
     # T2 is smoothed on the grid of the box (1 mm), because smoothing the whole image would take
     # longer than the search.
     fixed_values = geometry.resample_image(fixed, box).array
-    smooth = _SMOOTHING_MM / _FINE_MM
-    reference = _levels_of_values(gaussian_filter(fixed_values, [0.0, smooth, smooth]), slice(None))
-    inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
-    levels = _levels_of_values(geometry.resample_image(moving, wide).array, inside)
-    counted = (reference < _BINS) & (levels[inside] < _BINS)
+    smoothing = _SMOOTHING_MM / _FINE_MM
+    smoothed = gaussian_filter(fixed_values, [0.0, smoothing, smoothing])
+    fixed_levels = _levels_of_values(smoothed, slice(None))
+    in_box = (slice(None), slice(reach, -reach), slice(reach, -reach))
+    moving_values = geometry.resample_image(moving, _widened(box, reach)).array
+    levels = _levels_of_values(moving_values, in_box)
+    is_counted = (fixed_levels < _BINS) & (levels[in_box] < _BINS)
     # The compared points lie 1 mm apart and are interpolated. Their number is turned into the
     # number of the image's own voxels.
-    voxels = counted.sum() * _FINE_MM**2 / (moving.spacing[0] * moving.spacing[1])
+    voxels = is_counted.sum() * _FINE_MM**2 / (moving.spacing[0] * moving.spacing[1])
     if voxels < least:
         raise CadError(
             f"only {voxels:,.0f} voxels around the prostate are covered by both images, {least:,} "
@@ -274,44 +281,47 @@ def measure_displacement(
             hint="check the field of view of the series",
         )
 
-    places = _first_counts(reference)
-
-    table = _counts_by_shift(places, levels, reach)
-    steps = np.arange(-reach, reach + 1, round(_COARSE_MM / _FINE_MM))
-    far = _coarse(table, steps)
-    _, x, y = _best(far.sum(axis=2), steps)
-    x, y, near_table = _fine(table, reach, x, y)
-    whole = near_table.sum(axis=2)
-    # Two images share more information by chance if fewer voxels are counted. Turned images are
-    # compared below on coarse voxels. The information in the best place of the image itself is
-    # therefore computed on the same coarse voxels.
+    # The shift after which the images share most information: in coarse steps, then in fine steps
+    row_starts = _row_starts(fixed_levels)
+    counts_at = _counts_by_shift(row_starts, levels, reach)
     every = round(_COARSE_MM / _FINE_MM)
-    thin = []
-    for j in range(-2, 3):
-        for i in range(-2, 3):
-            thin.append(table(x + i, y + j, every).sum(axis=0))
-    best = float(_mutual_information(np.array(thin)).max())
-    shift = _peak(_mutual_information(whole), x, y)
-    error = _jackknife(near_table, far, steps, x, y, shift)
+    steps = np.arange(-reach, reach + 1, every)
+    coarse_counts = _coarse_counts(counts_at, steps)
+    _, coarse_x, coarse_y = _best_shift(coarse_counts.sum(axis=2), steps)
+    x, y, fine_counts = _climb(counts_at, reach, coarse_x, coarse_y)
+    shared = _mutual_information(fine_counts.sum(axis=2))
+    shift = _peak(shared, x, y)
+    error = _jackknife(fine_counts, coarse_counts, steps, x, y, shift)
     if voxels < ENOUGH_VOXELS and error.max() > _MOST_UNSURE_MM:
         raise CadError(
             f"its standard error is {error.max():.1f} mm on {voxels:,.0f} voxels; with fewer than "
             f"{ENOUGH_VOXELS:,} voxels it may be {_MOST_UNSURE_MM} mm",
         )
-    side = axis if axis is not None else int(abs(shift[1]) > abs(shift[0]))
-    after = float(_mutual_information(whole).max())
-    mirrored = _information_of_mirrored(moving, box, places)
+
+    # How well the image fits when it is mirrored or turned. Two images share more information by
+    # chance if fewer voxels are counted. Turned images are compared on coarse voxels. The
+    # information in the best place of the image itself is therefore computed on the same voxels.
+    after = float(shared.max())
+    mirrored = _information_of_mirrored(moving, box, row_starts)
+    counts_on_coarse_voxels = []
+    for j in range(-_AROUND, _AROUND + 1):
+        for i in range(-_AROUND, _AROUND + 1):
+            counts_on_coarse_voxels.append(counts_at(x + i, y + j, every).sum(axis=0))
+    after_on_coarse_voxels = float(_mutual_information(np.array(counts_on_coarse_voxels)).max())
+
+    # Where phase encoding is not known, the axis along which the image lies farther away is taken.
+    shift_axis = axis if axis is not None else int(abs(shift[1]) > abs(shift[0]))
     return Displacement(
         name="",
         shift_mm=(float(shift[0]), float(shift[1])),
         error_mm=(float(error[0]), float(error[1])),
-        slices_mm=_shift_by_slice(table, reach, x, y, side),
-        axis=side,
+        slices_mm=_shift_by_slice(counts_at, reach, x, y, shift_axis),
+        axis=shift_axis,
         phase_known=axis is not None,
-        before=float(_mutual_information(table(0, 0).sum(axis=0))),
+        before=float(_mutual_information(counts_at(0, 0).sum(axis=0))),
         after=after,
         mirrored=float(np.log(after / mirrored)) if after > 0 and mirrored > 0 else np.inf,
-        turned=_log_ratio_of_levels(best, places, _turned(levels), reach),
+        turned=_log_ratio_of_levels(after_on_coarse_voxels, row_starts, _turned(levels), reach),
         fixed=fixed,
         moving=moving,
         voxels=float(voxels),
@@ -330,17 +340,22 @@ def phase_axis(direction: tuple[float, float, float] | None, image: Volume) -> i
     """
     if direction is None:
         return None
-    along = np.abs(np.asarray(direction) @ np.asarray(image.direction))
-    nearest = int(np.argmax(along))
-    return nearest if nearest < 2 else None
+    cosines = np.abs(np.asarray(direction) @ np.asarray(image.direction))
+    nearest_axis = int(np.argmax(cosines))
+    return nearest_axis if nearest_axis < 2 else None  # 2 lies across the slices
 
 
 def _measure_image(study: Study, name: str, image: Volume) -> Displacement:
+    """Return how far the image ``name`` of a study lies beside T2, measured around what is drawn.
+
+    ``image`` is the image itself, and of the dynamic series its first frame.
+    """
     if study.t2w is None:
         raise CadError("displacement needs a T2 image", patient=study.participant_id)
-    drawn = study.gland if study.gland is not None else study.roi_map
-    if drawn is not None:
-        around = drawn
+    drawn_mask = study.gland if study.gland is not None else study.roi_map
+    is_drawn = drawn_mask is not None
+    if drawn_mask is not None:
+        around = drawn_mask
         is_gland = study.gland is not None
     else:
         around = _middle_of(study.t2w)
@@ -350,26 +365,29 @@ def _measure_image(study: Study, name: str, image: Volume) -> Displacement:
         moving = dce_reference(study.dce)
     protocol = study.protocols.get(name)
     axis = None if protocol is None else phase_axis(protocol.phase_encoding, image)
-    least = _LEAST_OF_ADC if name == "adc" and drawn is not None else ENOUGH_VOXELS
+    least = _LEAST_OF_ADC if name == "adc" and is_drawn else ENOUGH_VOXELS
     result = measure_displacement(study.t2w, moving, around, gland=is_gland, axis=axis, least=least)
-    return replace(result, name=name, moving=image, drawn=drawn is not None)
+    return replace(result, name=name, moving=image, drawn=is_drawn)
 
 
 def _middle_of(image: Volume) -> Volume:
     """Return a mask of the middle of an image: 50 mm wide and high, in half of the slices."""
-    ranges = []
+    # The share of each axis (z, y, x) that belongs to the middle; a small image belongs wholly
     shares = [_MIDDLE_SLICES]
     for count, step in zip(image.shape[1:], image.spacing[1::-1], strict=True):
         shares.append(min(_MIDDLE_MM / (count * step), 1.0))
+    ranges = []
     for count, share in zip(image.shape, shares, strict=True):
         begin = int(0.5 * count * (1.0 - share))
-        ranges.append(slice(begin, max(count - begin, begin + 1)))
+        end = max(count - begin, begin + 1)  # at least one voxel
+        ranges.append(slice(begin, end))
     inside = np.zeros(image.shape, bool)
     inside[tuple(ranges)] = True
     return image.with_array(inside)
 
 
 def _remembered(study: Study, name: str, image: Volume) -> Displacement | Unmeasured | None:
+    """Return the stored result for the image ``name``, if it was measured on these very images."""
     results: list[Displacement | Unmeasured] = [*study.displacements, *study.unmeasured]
     for result in results:
         if result.name == name and result.moving is image and result.fixed is study.t2w:
@@ -382,18 +400,23 @@ def _search_grid(image: Volume, around: Volume, gland: bool) -> Volume:
 
     It has the slices and axes of the image, and steps of 1 mm in the slice.
     """
-    margin = _GLAND_MARGIN_MM if gland else _REGIONS_MARGIN_MM
-    beyond = _GLAND_SLICES if gland else _REGIONS_SLICES
-    voxels = np.argwhere(around.array != 0)[:, ::-1]
-    if not len(voxels):
+    margin_mm = _GLAND_MARGIN_MM if gland else _REGIONS_MARGIN_MM
+    margin_slices = _GLAND_SLICES if gland else _REGIONS_SLICES
+    mask_voxels = np.argwhere(around.array != 0)[:, ::-1]
+    if not len(mask_voxels):
         raise CadError("the mask that says where to compare is empty")
-    places = image.patient_to_index(around.index_to_patient(voxels.astype(float)))
+    # The mask's box as indices (x, y, z) in the image, with the margins. Whole slices are taken,
+    # and only slices of the image.
+    places = image.patient_to_index(around.index_to_patient(mask_voxels.astype(float)))
     spacing = np.array(image.spacing)
-    low = places.min(axis=0) - np.array([margin, margin, 0.0]) / spacing
-    high = places.max(axis=0) + np.array([margin, margin, 0.0]) / spacing
-    low[2] = max(np.floor(low[2]) - beyond, 0.0)
-    high[2] = min(np.ceil(high[2]) + beyond, image.shape[0] - 1.0)
-    count = np.floor((high - low) * spacing / np.array([_FINE_MM, _FINE_MM, spacing[2]]) + 0.5) + 1
+    margin = np.array([margin_mm, margin_mm, 0.0]) / spacing
+    low = places.min(axis=0) - margin
+    high = places.max(axis=0) + margin
+    low[2] = max(np.floor(low[2]) - margin_slices, 0.0)
+    high[2] = min(np.ceil(high[2]) + margin_slices, image.shape[0] - 1.0)
+    # The number of steps of the new grid
+    box_spacing = np.array([_FINE_MM, _FINE_MM, spacing[2]])
+    count = np.floor((high - low) * spacing / box_spacing + 0.5) + 1
     if not (count > 0).all():
         raise CadError("image and mask share no slice")
     empty = np.zeros(count.astype(int)[::-1], np.float32)
@@ -402,6 +425,7 @@ def _search_grid(image: Volume, around: Volume, gland: bool) -> Volume:
 
 
 def _widened(box: Volume, reach: int) -> Volume:
+    """Return a box that is wider by ``reach`` voxels on each side in the slice, without values."""
     n_z, n_y, n_x = box.shape
     empty = np.zeros((n_z, n_y + 2 * reach, n_x + 2 * reach), np.float32)
     return box.beginning_at(empty, np.array([-reach, -reach, 0.0]))
@@ -412,85 +436,86 @@ def _levels_of_values(values: np.ndarray, among: slice | tuple[slice, ...]) -> n
 
     The levels are chosen so that each holds equally many of the values that ``among`` selects.
     """
-    some = values[among]
-    ordered = np.sort(some[np.isfinite(some)])
+    chosen = values[among]
+    ordered = np.sort(chosen[np.isfinite(chosen)])
     if not len(ordered):
         return np.full(values.shape, _BINS)
-    edges = ordered[np.arange(1, _BINS) * (len(ordered) - 1) // _BINS]
-    levels = np.searchsorted(edges, values)
+    places_of_edges = np.arange(1, _BINS) * (len(ordered) - 1) // _BINS
+    levels = np.searchsorted(ordered[places_of_edges], values)
     levels[~np.isfinite(values)] = _BINS
     return levels
 
 
-def _first_counts(reference: np.ndarray) -> np.ndarray:
+def _row_starts(reference: np.ndarray) -> np.ndarray:
     """Return for each voxel the place at which its row begins in the flat table of joint counts.
 
-    The table has a row of counts for each slice and each level of T2.
+    The table has a row of counts for each slice and each level of T2. ``reference`` has the levels
+    of T2; 16 stands for a voxel without a value.
     """
-    side = _BINS + 1
+    n_levels = _BINS + 1
     slices = np.arange(len(reference))[:, None, None]
-    return np.asarray(slices * side**2 + reference * side, np.intp)
+    return np.asarray(slices * n_levels**2 + reference * n_levels, np.intp)
 
 
 def _counts_by_shift(
-    places: np.ndarray, levels: np.ndarray, reach: int
+    row_starts: np.ndarray, levels: np.ndarray, reach: int
 ) -> Callable[..., np.ndarray]:
     """Return the function that counts the levels of T2 and of a displaced image.
 
-    ``places`` are the first counts of T2 on the box, and ``levels`` those of the image on a box
-    that is wider by ``reach`` steps on each side.
+    ``row_starts`` are those of T2 on the box (:func:`_row_starts`), and ``levels`` the levels of
+    the image on a box that is wider by ``reach`` steps on each side.
     """
 
-    def table(x: int, y: int, every: int = 1) -> np.ndarray:
+    def counts_at(x: int, y: int, every: int = 1) -> np.ndarray:
         """Return, by slice, how often each pair of a grey level of T2 and one of the image occurs.
 
         The image is displaced by x and y steps. Only every ``every``-th voxel is counted.
         """
-        rows = slice(reach + y, reach + y + places.shape[1], every)
-        columns = slice(reach + x, reach + x + places.shape[2], every)
-        return _joint(places[:, ::every, ::every], levels[:, rows, columns])
+        rows = slice(reach + y, reach + y + row_starts.shape[1], every)
+        columns = slice(reach + x, reach + x + row_starts.shape[2], every)
+        return _joint_counts(row_starts[:, ::every, ::every], levels[:, rows, columns])
 
-    return table
+    return counts_at
 
 
-def _joint(places: np.ndarray, levels: np.ndarray) -> np.ndarray:
+def _joint_counts(row_starts: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Return how often a grey level of T2 and one of the other image occur in the same voxel.
 
-    ``places`` are the first counts of T2 (:func:`_first_counts`), ``levels`` the levels of the
-    other image. The result has shape (n_z, 16, 16): slices, levels of T2, levels of the other
-    image.
+    ``row_starts`` are those of T2 (:func:`_row_starts`), ``levels`` the levels of the other image.
+    The result has shape (n_z, 16, 16): slices, levels of T2, levels of the other image.
     """
-    side = _BINS + 1
-    n_z = len(places)
+    n_levels = _BINS + 1
+    n_slices = len(row_starts)
     # The sum has the integer type that numpy's bincount uses; another type would be copied.
-    counts = np.bincount((places + levels).ravel(), minlength=n_z * side**2)
-    return counts.reshape(n_z, side, side)[:, :_BINS, :_BINS]
+    counts = np.bincount((row_starts + levels).ravel(), minlength=n_slices * n_levels**2)
+    return counts.reshape(n_slices, n_levels, n_levels)[:, :_BINS, :_BINS]
 
 
 def _mutual_information(counts: np.ndarray) -> np.ndarray:
     """Return the mutual information (nats) of tables of joint counts, over their last two axes."""
     total = np.maximum(counts.sum(axis=(-2, -1), keepdims=True), 1)
     joint = counts / total
-    alone = joint.sum(axis=-1, keepdims=True) * joint.sum(axis=-2, keepdims=True)
-    ratio = np.divide(joint, alone, out=np.ones_like(joint), where=joint > 0)
+    if_independent = joint.sum(axis=-1, keepdims=True) * joint.sum(axis=-2, keepdims=True)
+    # An empty cell adds nothing, because the logarithm of 1 is 0.
+    ratio = np.divide(joint, if_independent, out=np.ones_like(joint), where=joint > 0)
     return np.asarray((joint * np.log(ratio)).sum(axis=(-2, -1)))
 
 
-def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
+def _coarse_counts(counts_at: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
     """Return, for all shifts of the coarse search, how often levels of T2 and of an image coincide.
 
-    ``table`` counts the levels for one shift (:func:`_counts_by_shift`). ``steps`` are the shifts
-    along one axis, in fine steps. The result has shape (n_y, n_x, n_z, 16, 16): shifts along y and
-    x, slices, levels of T2, and levels of the image.
+    ``counts_at`` counts the levels for one shift (:func:`_counts_by_shift`). ``steps`` are the
+    shifts along one axis, in fine steps. The result has shape (n_y, n_x, n_z, 16, 16): shifts along
+    y and x, slices, levels of T2, and levels of the image.
     """
     every = round(_COARSE_MM / _FINE_MM)
     rows = []
     for y in steps:
-        rows.append([table(int(x), int(y), every) for x in steps])
-    return np.array(rows, np.int32)
+        rows.append([counts_at(int(x), int(y), every) for x in steps])
+    return np.array(rows, np.int32)  # half the memory of the counts as they come
 
 
-def _best(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
+def _best_shift(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
     """Return the largest mutual information (nats) of an image and T2, and the shift that has it.
 
     The shift is returned along x and then along y. ``tables`` holds, for each shift along y and x,
@@ -502,7 +527,7 @@ def _best(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
     return float(shared.max()), int(steps[column]), int(steps[row])
 
 
-def _information_of_mirrored(moving: Volume, box: Volume, places: np.ndarray) -> float:
+def _information_of_mirrored(moving: Volume, box: Volume, row_starts: np.ndarray) -> float:
     """Return the information that an image shares with T2 once left and right are exchanged.
 
     The image is mirrored in the middle plane of its field, and shifted to its best place. The box
@@ -515,28 +540,29 @@ def _information_of_mirrored(moving: Volume, box: Volume, places: np.ndarray) ->
         The image.
     box : Volume
         Grid on which images are compared.
-    places : ndarray
-        First counts of T2 on that grid.
+    row_starts : ndarray
+        Those of T2 on that grid (:func:`_row_starts`).
     """
     mirrored = moving.with_array(moving.array[:, :, ::-1])
     reach_y = round(REACH_MM / _FINE_MM)
     reach_x = round(2 * _MIRROR_PLANE_MM / _FINE_MM)
     reach = max(reach_x, reach_y)
-    inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
+    in_box = (slice(None), slice(reach, -reach), slice(reach, -reach))
     values = geometry.resample_image(mirrored, _widened(box, reach)).array
-    table = _counts_by_shift(places, _levels_of_values(values, inside), reach)
+    counts_at = _counts_by_shift(row_starts, _levels_of_values(values, in_box), reach)
+    # The best shift, first in coarse steps
     every = round(_COARSE_MM / _FINE_MM)
     highest = -np.inf
     best_x = 0
     best_y = 0
     for y in range(-reach_y, reach_y + 1, every):
         for x in range(-reach_x, reach_x + 1, every):
-            shared = float(_mutual_information(table(x, y, every).sum(axis=0)))
+            shared = float(_mutual_information(counts_at(x, y, every).sum(axis=0)))
             if shared > highest:
                 highest = shared
                 best_x = x
                 best_y = y
-    _, _, near = _fine(table, reach, best_x, best_y)
+    _, _, near = _climb(counts_at, reach, best_x, best_y)
     return float(_mutual_information(near.sum(axis=2)).max())
 
 
@@ -547,12 +573,12 @@ def _turned(levels: np.ndarray) -> list[np.ndarray]:
     turned by a quarter, one to either side.
     """
     upside_down = levels[:, ::-1]
-    quarters = [np.rot90(levels, turn, axes=(1, 2)) for turn in (1, 3)]
+    quarters = [np.rot90(levels, n_quarters, axes=(1, 2)) for n_quarters in (1, 3)]
     return [upside_down, levels[::-1], upside_down[::-1], *quarters]
 
 
 def _log_ratio_of_levels(
-    best: float, places: np.ndarray, others: list[np.ndarray], reach: int
+    best: float, row_starts: np.ndarray, others: list[np.ndarray], reach: int
 ) -> float:
     """Return ln(a / b), which is below 0 if a mirrored or turned image fits T2 better.
 
@@ -561,22 +587,25 @@ def _log_ratio_of_levels(
     any of them shares with T2 in its own best place.
     """
     every = round(_COARSE_MM / _FINE_MM)
+    steps = range(-_TURNED_REACH, _TURNED_REACH + 1, every)
     highest = 0.0
     for levels in others:
         # A quarter turn exchanges height and width. Both images are therefore cut to a common size
-        # around their middle.
-        size_y = min(places.shape[1], levels.shape[1] - 2 * reach)
-        size_x = min(places.shape[2], levels.shape[2] - 2 * reach)
-        cut = _middle_of_slices(places, size_y, size_x)[:, ::every, ::every]
-        wide = _middle_of_slices(levels, size_y + 2 * reach, size_x + 2 * reach)
+        # around their middle; the image that is shifted keeps the reach of the shifts beside it.
+        size_y = min(row_starts.shape[1], levels.shape[1] - 2 * reach)
+        size_x = min(row_starts.shape[2], levels.shape[2] - 2 * reach)
+        cut_starts = _middle_of_slices(row_starts, size_y, size_x)[:, ::every, ::every]
+        cut_levels = _middle_of_slices(levels, size_y + 2 * reach, size_x + 2 * reach)
 
-        def shared(x: int, y: int, cut: np.ndarray = cut, wide: np.ndarray = wide) -> float:
-            rows = slice(reach + y, reach + y + every * cut.shape[1], every)
-            columns = slice(reach + x, reach + x + every * cut.shape[2], every)
-            counts = _joint(cut, wide[:, rows, columns][:, : cut.shape[1], : cut.shape[2]])
-            return float(_mutual_information(counts.sum(axis=0)))
+        def shared(
+            x: int, y: int, starts: np.ndarray = cut_starts, levels: np.ndarray = cut_levels
+        ) -> float:
+            _, n_rows, n_columns = starts.shape
+            rows = slice(reach + y, reach + y + every * n_rows, every)
+            columns = slice(reach + x, reach + x + every * n_columns, every)
+            shifted = levels[:, rows, columns][:, :n_rows, :n_columns]
+            return float(_mutual_information(_joint_counts(starts, shifted).sum(axis=0)))
 
-        steps = range(-_TURNED_REACH, _TURNED_REACH + 1, every)
         highest = max(highest, _highest_information(shared, steps))
     return float(np.log(best / highest)) if best > 0 and highest > 0 else np.inf
 
@@ -587,14 +616,16 @@ def _highest_information(shared: Callable[[int, int], float], steps: range) -> f
     First all shifts of ``steps`` along both axes are tried, then every shift around the best.
     """
     highest = -np.inf
-    place = (0, 0)
+    best_x = 0
+    best_y = 0
     for y in steps:
         for x in steps:
             value = shared(x, y)
             if value > highest:
                 highest = value
-                place = (x, y)
-    best_x, best_y = place
+                best_x = x
+                best_y = y
+    # Up to the next shifts that were tried, on either side
     around = range(1 - steps.step, steps.step)
     values = []
     for j in around:
@@ -604,40 +635,46 @@ def _highest_information(shared: Callable[[int, int], float], steps: range) -> f
 
 
 def _middle_of_slices(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
+    """Return the middle of each slice of an array (z, y, x), of the given size."""
     y = (array.shape[1] - size_y) // 2
     x = (array.shape[2] - size_x) // 2
     return array[:, y : y + size_y, x : x + size_x]
 
 
-def _fine(
-    table: Callable[..., np.ndarray], reach: int, x: int, y: int
+def _climb(
+    counts_at: Callable[..., np.ndarray], reach: int, x: int, y: int
 ) -> tuple[int, int, np.ndarray]:
     """Climb from shift (x, y) in fine steps to a shift with the most mutual information nearby.
 
-    ``table`` takes a shift and returns the joint counts of levels of T2 and of the other image, one
-    table for each slice. ``reach`` is the largest shift along an axis. The result has x and y of
-    the best shift, and the counts for the 5 x 5 shifts around it.
+    ``counts_at`` takes a shift and returns the joint counts of levels of T2 and of the other image,
+    one table for each slice. ``reach`` is the largest shift along an axis. The result has x and y
+    of the best shift, and the counts for the 5 x 5 shifts around it.
     """
-    values: dict[tuple[int, int], np.ndarray] = {}
+    counts_by_shift: dict[tuple[int, int], np.ndarray] = {}
 
-    def value_at(column: int, row: int) -> np.ndarray:
-        if (column, row) not in values:
-            values[column, row] = table(column, row)
-        return values[column, row]
+    def remembered_counts(column: int, row: int) -> np.ndarray:
+        if (column, row) not in counts_by_shift:
+            counts_by_shift[column, row] = counts_at(column, row)
+        return counts_by_shift[column, row]
 
+    def within_search(step: int) -> int:
+        # The shifts around it are not to lie beyond the reach.
+        return min(max(step, _AROUND - reach), reach - _AROUND)
+
+    around = range(-_AROUND, _AROUND + 1)
     while True:
-        x = min(max(x, 2 - reach), reach - 2)
-        y = min(max(y, 2 - reach), reach - 2)
+        x = within_search(x)
+        y = within_search(y)
         rows = []
-        for j in range(-2, 3):
-            rows.append(np.stack([value_at(x + i, y + j) for i in range(-2, 3)]))
-        near_table = np.stack(rows)
-        shared = _mutual_information(near_table.sum(axis=2))
+        for j in around:
+            rows.append(np.stack([remembered_counts(x + i, y + j) for i in around]))
+        counts_around = np.stack(rows)
+        shared = _mutual_information(counts_around.sum(axis=2))
         row, column = divmod(int(shared.argmax()), shared.shape[1])
-        next_x = min(max(x + column - 2, 2 - reach), reach - 2)
-        next_y = min(max(y + row - 2, 2 - reach), reach - 2)
+        next_x = within_search(x + column - _AROUND)
+        next_y = within_search(y + row - _AROUND)
         if next_x == x and next_y == y:  # this is the peak, or the border of the search
-            return x, y, near_table
+            return x, y, counts_around
         x = next_x
         y = next_y
 
@@ -648,19 +685,22 @@ def _peak(shared: np.ndarray, x: int, y: int) -> np.ndarray:
     Along each axis, a parabola through three values gives the place between two steps.
     """
     row, column = divmod(int(shared.argmax()), shared.shape[1])
+    # Places among the 5 values along an axis, of which the middle one is that of the shift
     along_x = _parabola_maximum(shared[row], column)
     along_y = _parabola_maximum(shared[:, column], row)
-    return np.array([x + along_x - 2, y + along_y - 2]) * _FINE_MM
+    return np.array([x + along_x - _AROUND, y + along_y - _AROUND]) * _FINE_MM
 
 
 def _parabola_maximum(values: np.ndarray, peak: int) -> float:
     """Return where a parabola through the value ``peak`` and its two neighbours has its maximum."""
-    if not 0 < peak < len(values) - 1:
+    if not 0 < peak < len(values) - 1:  # at an end it lacks a neighbour
         return float(peak)
     before = float(values[peak - 1])
     after = float(values[peak + 1])
     bend = before - 2 * float(values[peak]) + after
-    return peak if bend >= 0 else peak + 0.5 * (before - after) / bend
+    if bend >= 0:  # three equal values: a line, which has no maximum
+        return peak
+    return peak + 0.5 * (before - after) / bend
 
 
 def _jackknife(
@@ -683,22 +723,26 @@ def _jackknife(
     shift : ndarray
         The peak (mm along x, y).
     """
-    count = near.shape[2]
-    whole_near = near.sum(axis=2)
-    whole_far = far.sum(axis=2)
+    n_slices = near.shape[2]
+    near_of_all = near.sum(axis=2)
+    far_of_all = far.sum(axis=2)
     squares = np.zeros(2)
-    for k in range(count):
-        _, other_x, other_y = _best(whole_far - far[:, :, k], steps)
+    for slice_left_out in range(n_slices):
+        far_of_others = far_of_all - far[:, :, slice_left_out]
+        near_of_others = near_of_all - near[:, :, slice_left_out]
+        _, other_x, other_y = _best_shift(far_of_others, steps)
         if max(abs(other_x - x), abs(other_y - y)) <= _NEAR:
-            place = _peak(_mutual_information(whole_near - near[:, :, k]), x, y)
+            shift_of_others = _peak(_mutual_information(near_of_others), x, y)
         else:
-            place = np.array([other_x, other_y]) * _FINE_MM
-        squares += (place - shift) ** 2
-    return np.asarray(np.sqrt(squares * (count - 1) / count + _FLOOR_MM**2))
+            shift_of_others = np.array([other_x, other_y]) * _FINE_MM
+        squares += (shift_of_others - shift) ** 2
+    # The variance of the jackknife, and that of the search itself
+    variance = squares * (n_slices - 1) / n_slices
+    return np.asarray(np.sqrt(variance + _FLOOR_MM**2))
 
 
 def _shift_by_slice(
-    table: Callable[..., np.ndarray], reach: int, x: int, y: int, axis: int
+    counts_at: Callable[..., np.ndarray], reach: int, x: int, y: int, axis: int
 ) -> tuple[float, ...]:
     """Return for each slice the best shift (mm) along one axis, smoothed over three slices.
 
@@ -707,20 +751,28 @@ def _shift_by_slice(
     shift (x, y). The rating of a pair says how much more often it occurs there than by chance. The
     best shift of a slice has the largest mean rating of its voxels.
     """
-    common = table(x, y).sum(axis=0) + 0.5
-    joint = common / common.sum()
-    gain = np.log(joint / (joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)))
-    start = (x, y)[axis]
-    steps = np.arange(max(start - 6, -reach), min(start + 6, reach) + 1)
-    lines = []
-    for step in steps:
-        counts = table(int(step), y) if axis == 0 else table(x, int(step))
-        voxels = np.maximum(counts.sum(axis=(1, 2)), 1)
-        lines.append((counts * gain).sum(axis=(1, 2)) / voxels)
-    padded = np.pad(np.array(lines), ((0, 0), (1, 1)), mode="edge")
-    smooth = (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / 3
+    # The rating of each pair of levels. Half a count is added, so that no logarithm is infinite.
+    counts_of_all = counts_at(x, y).sum(axis=0) + 0.5
+    joint = counts_of_all / counts_of_all.sum()
+    by_chance = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
+    rating = np.log(joint / by_chance)
+
+    # The mean rating of each slice (columns) after each shift (rows)
+    common_step = (x, y)[axis]
+    first_step = max(common_step - _SLICE_REACH, -reach)
+    last_step = min(common_step + _SLICE_REACH, reach)
+    mean_ratings = []
+    for step in range(first_step, last_step + 1):
+        counts = counts_at(step, y) if axis == 0 else counts_at(x, step)
+        n_voxels = np.maximum(counts.sum(axis=(1, 2)), 1)  # at least 1, to divide by
+        mean_ratings.append((counts * rating).sum(axis=(1, 2)) / n_voxels)
+
+    # Smoothed with both neighbours; the outer slices have themselves as a neighbour
+    padded = np.pad(np.array(mean_ratings), ((0, 0), (1, 1)), mode="edge")
+    smoothed = (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / 3
     shifts = []
-    for line in smooth.T:
-        peak = int(line.argmax())
-        shifts.append(float(steps[0] + _parabola_maximum(line, peak)) * _FINE_MM)
+    for ratings_of_slice in smoothed.T:
+        peak = int(ratings_of_slice.argmax())
+        best_step = first_step + _parabola_maximum(ratings_of_slice, peak)
+        shifts.append(float(best_step) * _FINE_MM)
     return tuple(shifts)

@@ -132,7 +132,7 @@ def require_measurable(
     """
     mask = study.mask_of(roi)
     drawn_on = {name: fill(mask, grid, half) for name, grid in grids.items()}
-    if all(drawn.too_little for drawn in drawn_on.values()):
+    if all(drawn.too_little for drawn in drawn_on.values()):  # each has a reason
         reasons = []
         for name, drawn in drawn_on.items():
             reasons.append(f"{name}: {why_unmeasured(study, name, drawn)}")
@@ -184,18 +184,26 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
     if mask.same_grid(grid):
         share = (mask.array != 0).astype(float)
     elif half:
-        share = (np.nan_to_num(resample_image(mask, grid).array) >= 0.5 - _ROUNDING).astype(float)
+        interpolated = np.nan_to_num(resample_image(mask, grid).array)  # NaN beside the mask
+        share = (interpolated >= 0.5 - _ROUNDING).astype(float)
     else:
         share = occupancy(mask, grid).array
         share[share < _ROUNDING] = 0.0  # the region only touches these voxels
         share[share > 1 - _ROUNDING] = 1.0
-    total, squares = (float((share**n).sum()) for n in (1, 2))
-    volume = float(np.count_nonzero(mask.array)) * float(np.prod(mask.spacing))
-    if not total:
-        return Drawn(share, 0.0, 0.0, 0.0)
-    inside = total * float(np.prod(grid.spacing)) / volume
-    valued = float(share[np.isfinite(grid.array)].sum()) / total
-    return Drawn(share, total**2 / squares, squares / total, min(inside, 1.0), valued)
+    sum_of_shares = float(share.sum())
+    sum_of_squares = float((share**2).sum())
+    if not sum_of_shares:  # the region lies beside the image
+        return Drawn(share, voxels=0.0, purity=0.0, inside=0.0)
+    mask_mm3 = float(np.count_nonzero(mask.array)) * float(np.prod(mask.spacing))
+    inside = sum_of_shares * float(np.prod(grid.spacing)) / mask_mm3
+    with_value = float(share[np.isfinite(grid.array)].sum())
+    return Drawn(
+        share,
+        voxels=sum_of_shares**2 / sum_of_squares,
+        purity=sum_of_squares / sum_of_shares,
+        inside=min(inside, 1.0),  # it may be a little more by rounding
+        valued=with_value / sum_of_shares,
+    )
 
 
 def gland_on(study: Study) -> Volume | None:
@@ -240,8 +248,10 @@ def shares_on(share: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:
     >>> shares_on(np.array([[[0.5, 1.0]]]), small, large).tolist()
     [[[0.0, 0.5, 1.0, 0.0]]]
     """
-    offset = np.round(other.patient_to_index(np.array(grid.origin))).astype(int)[::-1]
+    # The first voxel of ``grid`` is this one of ``other``. Both are parts of one grid, so that the
+    # indices differ from whole numbers by rounding alone.
+    x, y, z = np.round(other.patient_to_index(np.array(grid.origin))).astype(int)
     out = np.zeros(other.shape)
-    filled = np.nonzero(share)
-    out[tuple(index + first for index, first in zip(filled, offset, strict=True))] = share[filled]
+    filled = np.nonzero(share)  # indices along z, y, x
+    out[filled[0] + z, filled[1] + y, filled[2] + x] = share[filled]
     return out

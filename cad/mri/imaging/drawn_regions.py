@@ -15,7 +15,7 @@ from cad.mri.imaging.volume import Volume
 Wanted = Callable[[str], bool]
 HALF = OCCUPANCY - 1e-6
 """Least share of a voxel that counts as one half; shares are sums of float32."""
-_CUT = 0.02  # least share of a region outside of the grid that is noted; sampling loses less
+_NOTED_CUT = 0.02  # least share of a region outside of the grid that is noted; sampling loses less
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,17 +94,17 @@ def check_frame_of_reference(
     path, roi
         Where the regions are, for the message.
     """
-    others = sorted(frames - {images_frame})
-    if images_frame and others:
+    other_frames = sorted(frames - {images_frame})
+    if images_frame and other_frames:
         problem = (
-            f"drawn in another frame of reference: FrameOfReferenceUID {printable(others[0])}, the "
-            f"images are in {images_frame}"
+            f"drawn in another frame of reference: FrameOfReferenceUID "
+            f"{printable(other_frames[0])}, the images are in {images_frame}"
         )
         raise CadError(problem, file=path, roi=roi, hint="draw the ROI on this study's images")
-    if len(others) > 1:
+    if len(other_frames) > 1:
         raise CadError(
-            f"two frames of reference of one ROI: FrameOfReferenceUID {printable(others[0])} and "
-            f"{printable(others[1])}",
+            f"two frames of reference of one ROI: FrameOfReferenceUID "
+            f"{printable(other_frames[0])} and {printable(other_frames[1])}",
             file=path,
             roi=roi,
             hint="export the object again",
@@ -146,28 +146,28 @@ def share_on_grid(
         raise CadError(
             "the ROI is empty: it fills no voxel of the images to one half", file=path, roi=name
         )
-    inside_share = (
-        share.sum() * np.prod(grid.spacing) / (place.array.sum() * np.prod(place.spacing))
-    )
-    if inside_share < 1 - _CUT:
+    drawn_mm3 = place.array.sum() * np.prod(place.spacing)
+    inside_share = share.sum() * np.prod(grid.spacing) / drawn_mm3
+    if inside_share < 1 - _NOTED_CUT:
         note = (
             f"{1 - inside_share:.0%} of a region of {path.name} lie outside of the image on which "
             "regions are kept, and are left out"
         )
-        lost = [str(first + z) for z in _slices_outside(place, grid)]
-        if lost:
-            note += f"; nothing is left of slice {', '.join(lost)}"
+        lost_slices = [str(first + z) for z in _slices_outside(place, grid)]
+        if lost_slices:
+            note += f"; nothing is left of slice {', '.join(lost_slices)}"
         notes.append(note)
     return share
 
 
 def _slices_outside(place: Volume, grid: Volume) -> list[int]:
     """Return the slices of a region that have no voxel in the grid."""
-    index = np.argwhere(place.array >= HALF)
-    points = place.index_to_patient(index[:, ::-1])
-    in_grid = grid.patient_to_index(points)
-    sides = np.array(grid.shape[::-1])
-    inside = ((in_grid > -0.5) & (in_grid < sides - 0.5)).all(axis=1)
-    slices = set(index[:, 0].tolist())
-    slices_inside = set(index[inside, 0].tolist())
+    voxels = np.argwhere(place.array >= HALF)  # indices along z, y, x
+    points = place.index_to_patient(voxels[:, ::-1])
+    index_in_grid = grid.patient_to_index(points)
+    size = np.array(grid.shape[::-1])
+    # The grid reaches half a voxel beyond the centres of its outer voxels.
+    is_inside = ((index_in_grid > -0.5) & (index_in_grid < size - 0.5)).all(axis=1)
+    slices = set(voxels[:, 0].tolist())
+    slices_inside = set(voxels[is_inside, 0].tolist())
     return sorted(slices - slices_inside)

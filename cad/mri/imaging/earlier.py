@@ -112,30 +112,34 @@ def align_earlier(earlier: Study, later: Study) -> EarlierAlignment:
     CadError
         When an image is constant or the search fails.
     """
-    nowhere = np.eye(4)
+    not_aligned = np.eye(4)
     if earlier.t2w is None or later.t2w is None:
-        return EarlierAlignment("no T2", nowhere)
+        return EarlierAlignment("no T2", not_aligned)
     region = neighbourhood(later, later.t2w)
-    ends: list[tuple[np.ndarray, RigidSearch]] = []
+
+    # The searches, each with the translation from which it starts
+    searches: list[tuple[np.ndarray, RigidSearch]] = []
     for start in _first_translations(earlier, later):
         image = moved(earlier.t2w, start)
         if covered_share(image, later.t2w, region) >= LEAST_COVERED:
-            ends.append((start, search_rigid(image, later.t2w, region, "earlier T2")))
-    if not ends:
-        return EarlierAlignment("no overlap", nowhere)
-    plausible = []
-    for start, search in ends:
-        if search.plausible:
-            plausible.append((start, search))
+            searches.append((start, search_rigid(image, later.t2w, region, "earlier T2")))
+    if not searches:
+        return EarlierAlignment("no overlap", not_aligned)
+    plausible = [(start, search) for start, search in searches if search.plausible]
     if not plausible:
-        search = ends[0][1]
-        return EarlierAlignment("too far", nowhere, search.shift_mm, search.angle_deg)
-    start, search = max(plausible, key=lambda end: end[1].after)
+        _, first_search = searches[0]
+        return EarlierAlignment(
+            "too far", not_aligned, first_search.shift_mm, first_search.angle_deg
+        )
+
+    # Of the plausible searches the one after which the images fit best
+    start, search = max(plausible, key=lambda start_and_search: start_and_search[1].after)
     stayed = search.shift_mm <= STAYED_MM and search.angle_deg <= STAYED_DEG
     improved = search.after > search.before
     matrix = search.matrix @ start if improved else start
     moved_mm = _displacement(matrix, later.t2w, region)
-    turned_deg = search.angle_deg if improved else 0.0
+    turned_deg = search.angle_deg if improved else 0.0  # the start is no rotation
+
     state: State = "aligned"
     if not (improved or stayed):
         state = "not improved"
@@ -203,9 +207,9 @@ def nearest_regions(
         nearest: NearestRegion | None = None
         for earlier_id in sorted(earlier_centres):
             place_in_later = (matrix @ np.append(earlier_centres[earlier_id], 1.0))[:3]
-            distance = float(np.linalg.norm(place_in_later - centre))
-            if distance <= limit_mm and (nearest is None or distance < nearest.distance_mm):
-                nearest = NearestRegion(earlier_id, distance)
+            distance_mm = float(np.linalg.norm(place_in_later - centre))
+            if distance_mm <= limit_mm and (nearest is None or distance_mm < nearest.distance_mm):
+                nearest = NearestRegion(earlier_id, distance_mm)
         matches[roi_id] = nearest
     return matches
 
@@ -213,20 +217,21 @@ def nearest_regions(
 def _first_translations(earlier: Study, later: Study) -> list[np.ndarray]:
     """Return the translations (4 x 4 matrices) from which the search for the alignment starts."""
     as_it_lies = np.eye(4)
-    together = np.eye(4)
+    centres_together = np.eye(4)
     if earlier.gland is not None and later.gland is not None:
-        together[:3, 3] = _centre(later.gland) - _centre(earlier.gland)
+        centres_together[:3, 3] = _centre(later.gland) - _centre(earlier.gland)
     elif earlier.t2w is not None and later.t2w is not None:
-        together[:3, 3] = later.t2w.centre - earlier.t2w.centre
-    if np.linalg.norm(together[:3, 3]) < STAYED_MM:
+        centres_together[:3, 3] = later.t2w.centre - earlier.t2w.centre
+    # From nearly the same start, a second search would find the same place.
+    if np.linalg.norm(centres_together[:3, 3]) < STAYED_MM:
         return [as_it_lies]
-    return [as_it_lies, together]
+    return [as_it_lies, centres_together]
 
 
 def _centre(mask: Volume) -> np.ndarray:
     """Return the mean position (LPS mm) of the voxels that are not zero."""
-    index = np.argwhere(mask.array != 0).mean(axis=0)
-    return mask.index_to_patient(index[::-1])
+    mean_index = np.argwhere(mask.array != 0).mean(axis=0)  # along z, y, x
+    return mask.index_to_patient(mean_index[::-1])
 
 
 def _displacement(matrix: np.ndarray, fixed: Volume, region: np.ndarray) -> float:
@@ -242,16 +247,17 @@ def _left_beside(image: Volume, fixed: Volume, region: np.ndarray) -> float:
     ``image`` is moved to either side along each of the three axes. The result is infinite if the
     images share no information.
     """
-    best = shared_information(image, fixed, region)
-    if best <= 0:
+    as_it_lies = shared_information(image, fixed, region)
+    if as_it_lies <= 0:
         return np.inf
-    largest = 0.0
+    largest_beside = 0.0
     for axis in range(3):
-        for step in (OFF_MM, -OFF_MM):
+        for step_mm in (OFF_MM, -OFF_MM):
             off = np.eye(4)
-            off[axis, 3] = step
-            largest = max(largest, shared_information(moved(image, off), fixed, region))
-    return largest / best
+            off[axis, 3] = step_mm
+            beside = shared_information(moved(image, off), fixed, region)
+            largest_beside = max(largest_beside, beside)
+    return largest_beside / as_it_lies
 
 
 def _glands_apart(earlier: Study, later: Study, matrix: np.ndarray) -> float:

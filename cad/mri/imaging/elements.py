@@ -20,18 +20,24 @@ PREAMBLE = 132
 """Bytes before a file's meta information (PS3.10 7.1)."""
 PIXELS = (0x7FE00008, 0x7FE00009, 0x7FE00010)
 """Tags of the pixel data; elements after the pixel data are not used."""
-_MOST = 100_000
-_META = b"\2\0\0\0UL\4\0"  # the start of the meta information, followed by its length
+_MOST_ELEMENTS = 100_000
+# The first eight bytes of the meta information. Its length follows in four bytes, and counts the
+# bytes behind these twelve.
+_META = b"\2\0\0\0UL\4\0"
+_META_START = 12
 _LAST_OF_META = 0x0002FFFF
 _SYNTAX = 0x00020010
-_HEAD = 12
-_ITEMS = 0xFFFE
+# Bytes of the start of an element: at least tag and length, at most tag, VR and a long length.
+_SHORT_START = 8
+_LONG_START = 12
+_ITEMS = 0xFFFE  # the group of the tags that begin and end items and sequences
 _ITEM = 0xFFFEE000
 _FIRST_ITEM = b"\xfe\xff\0\xe0"  # how an item begins, with the least significant byte first
 _UNDEFINED = 2**32 - 1
 _ITEM_END = 0xFFFEE00D
 _SEQUENCE_END = 0xFFFEE0DD
-_LONG = {str(vr).encode() for vr in EXPLICIT_VR_LENGTH_32}
+# The VRs whose length has four bytes, behind two empty bytes (PS3.5 7.1.2).
+_LONG_LENGTH_VRS = {str(vr).encode() for vr in EXPLICIT_VR_LENGTH_32}
 Read = Callable[[int, int], bytes]
 """Function that gets a position in a file and a number of bytes, and returns the bytes there.
 
@@ -133,22 +139,24 @@ def _starts(read: Read, order: str) -> Callable[[int, bool], _Start | None]:
     order : str
         ``<`` where the least significant byte is first, else ``>``.
     """
-    head = Struct(f"{order}HH2sH").unpack_from
-    long = Struct(f"{order}L").unpack_from
+    group_element_vr_length = Struct(f"{order}HH2sH").unpack_from
+    four_byte_length = Struct(f"{order}L").unpack_from
 
     def start_at(place: int, implicit: bool) -> _Start | None:
-        content = read(place, _HEAD)
-        if len(content) < 8:
+        content = read(place, _LONG_START)
+        if len(content) < _SHORT_START:
             return None
-        group, element, vr, length = head(content)
-        value = place + 8
+        group, element, vr, length = group_element_vr_length(content)
+        value = place + _SHORT_START
+        # Items have no VR, even among elements that have one. Bytes that are no two capitals are
+        # no VR either, so the four bytes behind the tag are the length.
         if implicit or group == _ITEMS or not b"AA" <= vr <= b"ZZ":
             vr = b""
-            (length,) = long(content, 4)
-        elif vr in _LONG:
-            (length,) = long(content, 8)
-            value += 4
-        return _Start(group << 16 | element, vr, value, length)
+            (length,) = four_byte_length(content, 4)
+        elif vr in _LONG_LENGTH_VRS:
+            (length,) = four_byte_length(content, 8)
+            value = place + _LONG_START
+        return _Start(tag=group << 16 | element, vr=vr, value=value, length=length)
 
     return start_at
 
@@ -203,28 +211,30 @@ def elements(
     implicit = _has_implicit_vrs(read, offset)
     # For each open sequence and item: the tag that ends it, and whether VRs are implicit around it.
     around = list[tuple[int, bool]]()
-    outermost = 0
+    outermost_tag = 0
     begin = offset
     end = offset
-    for _ in range(_MOST):
+    for _ in range(_MOST_ELEMENTS):
         start = start_at(end, implicit)
         if start is None:
+            # A sound file ends between two elements of the data set, without a byte left over.
             if not around and not read(end, 1):
                 return
             raise CadError("the file ends within an element or sequence", hint="send it again")
         if not around:
             if start.tag > last:
                 return
-            outermost = start.tag
+            outermost_tag = start.tag
             begin = end
         end = start.value
         if start.tag in (_ITEM_END, _SEQUENCE_END):
-            expected = 0
+            expected_end = 0  # a tag that ends nothing, for an end where nothing is open
             if around:
-                expected, implicit = around.pop()
-            if start.tag != expected:
+                expected_end, implicit = around.pop()
+            if start.tag != expected_end:
                 raise CadError("an end of a sequence that is not open", hint="send it again")
         elif start.length == _UNDEFINED:
+            # The value is entered, and ends at the tag that is noted for it.
             around.append((_ITEM_END if start.tag == _ITEM else _SEQUENCE_END, implicit))
             # A sequence whose VR is stated as UN (unknown) has implicit VRs inside (PS3.5 6.2.2).
             implicit = implicit or start.vr == b"UN"
@@ -232,9 +242,10 @@ def elements(
             end += start.length
         if end > size:
             raise CadError("the file ends within an element", hint="send it again")
+        # Within an open sequence the outermost element goes on, and is not yielded yet.
         if not around:
-            yield outermost, begin, end
-    raise TooManyElements(f"more than {_MOST} elements and items")
+            yield outermost_tag, begin, end
+    raise TooManyElements(f"more than {_MOST_ELEMENTS} elements and items")
 
 
 def _reader_of_bytes(content: bytes) -> Read:
@@ -263,14 +274,18 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
     """
     if read(PREAMBLE - 4, 4) != b"DICM":
         raise CadError("not a DICOM file: it has no preamble")
-    place = PREAMBLE
+    data_set_begins = PREAMBLE
     syntax = UID("")
-    for tag, begin, end in elements(read, size, place, ExplicitVRLittleEndian, _LAST_OF_META):
-        place = end
+    # The meta information has explicit VRs in every file, whatever the syntax of the data set.
+    for tag, begin, end in elements(
+        read, size, PREAMBLE, ExplicitVRLittleEndian, last=_LAST_OF_META
+    ):
+        data_set_begins = end
         if tag == _SYNTAX:
-            text = read(begin + 8, end - begin - 8).decode("ascii").rstrip("\0 ")
+            value = begin + _SHORT_START
+            text = read(value, end - value).decode("ascii").rstrip("\0 ")
             syntax = UID(text, IGNORE)  # without IGNORE pydicom would warn, and quote the file
-    return place, syntax
+    return data_set_begins, syntax
 
 
 def check_places(
@@ -305,8 +320,15 @@ def check_places(
     """
     start_at = _starts(read, order)
     first_item = Struct(f"{order}HH").pack(_ITEMS, _ITEM & 0xFFFF)
-    levels = [_Level(size, _has_implicit_vrs(read, offset), True, False, set())]
-    pixels = 0
+    data_set_level = _Level(
+        end=size,
+        implicit=_has_implicit_vrs(read, offset),
+        checked=True,
+        packed=False,
+        tags=set(),
+    )
+    levels = [data_set_level]  # what is open at the place, from the outside to the inside
+    pixel_tag = 0  # 0 while no element of pixel data was met
     place = offset
     while levels:
         level = levels[-1]
@@ -326,10 +348,15 @@ def check_places(
         undefined = start.length == _UNDEFINED
         end = level.end if undefined else min(place + start.length, level.end)
         if level.packed:
+            # The item is a fragment of compressed pixels. Its bytes may look like elements.
             place += start.length
             continue
         if tag == _ITEM:
-            levels.append(_Level(end, level.implicit, level.checked, False, set()))
+            # The item is entered. It may have the same tags as the item before it.
+            item = _Level(
+                end, implicit=level.implicit, checked=level.checked, packed=False, tags=set()
+            )
+            levels.append(item)
             continue
         # In the outermost data set only the elements named in ``tags`` are checked (all elements,
         # if ``tags`` is empty). In an item of a sequence all elements are checked.
@@ -343,21 +370,24 @@ def check_places(
                 "each once (PS3.5 7.1)",
                 hint="programs differ in which of the two they read; export the file again",
             )
-        if checked and outermost and pixels and tag < PIXELS[0]:
+        if checked and outermost and pixel_tag and tag < PIXELS[0]:
             raise MisplacedElement(
-                f"{tag_name(tag)} stands behind {tag_name(pixels)}; elements stand in ascending "
+                f"{tag_name(tag)} stands behind {tag_name(pixel_tag)}; elements stand in ascending "
                 "order (PS3.5 7.1), and a header is read up to the pixels",
                 hint="export the file again",
             )
         if checked:
             level.tags.add(tag)
         if outermost and tag in PIXELS:
-            pixels = tag
-        unknown = start.vr in (b"", b"UN")
-        items = read(place, 4) == first_item if unknown else start.vr == b"SQ"
-        if undefined or (items and checked):
-            packed = not unknown and start.vr != b"SQ"
-            levels.append(_Level(end, unknown, checked, packed, set()))
+            pixel_tag = tag
+        # Where no VR is stated, the value is a sequence if it begins like an item.
+        unknown_vr = start.vr in (b"", b"UN")
+        is_sequence = read(place, 4) == first_item if unknown_vr else start.vr == b"SQ"
+        if undefined or (is_sequence and checked):
+            # A value of undefined length that is no sequence holds compressed pixels.
+            packed = not unknown_vr and start.vr != b"SQ"
+            sequence = _Level(end, implicit=unknown_vr, checked=checked, packed=packed, tags=set())
+            levels.append(sequence)
         else:
             place += start.length
 
@@ -399,25 +429,33 @@ def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
     read = _reader_of_bytes(content)
     try:
         start, syntax = data_set(read, len(content))
-        stated = PREAMBLE + _HEAD + int.from_bytes(read(PREAMBLE + 8, 4), "little")
+        # The meta information must state its length first, and this length must be right.
+        meta_length = int.from_bytes(read(PREAMBLE + len(_META), 4), "little")
+        stated_start = PREAMBLE + _META_START + meta_length
         plain = syntax.is_little_endian and not syntax.is_deflated
-        if not plain or start != stated or read(PREAMBLE, 8) != _META:
+        if not plain or start != stated_start or read(PREAMBLE, len(_META)) != _META:
             return None
         check_places(read, start, PREAMBLE, "<")
-        every = list(elements(read, len(content), start, syntax, _UNDEFINED))
-        chosen = {tag: content[begin:end] for tag, begin, end in every if tag in tags}
+        # No element is the last one: those behind the pixels are listed, too.
+        places = list(elements(read, len(content), start, syntax, last=_UNDEFINED))
+        chosen = {tag: content[begin:end] for tag, begin, end in places if tag in tags}
         for element in chosen.values():
             if _FIRST_ITEM in element:  # most elements have no items, and need no check
                 check_places(_reader_of_bytes(element), len(element), 0, "<")
     except (CadError, ValueError, error):
         return None
-    order = [tag for tag, _, _ in every]
-    if not chosen or order != sorted({*order}) or every[-1][-1] != len(content):
+    tags_in_order = [tag for tag, _, _ in places]
+    is_ascending = tags_in_order == sorted(set(tags_in_order))
+    if not chosen or not is_ascending:
+        return None
+    _, _, last_end = places[-1]
+    if last_end != len(content):
         return None
     pixels = None
-    pixel_ends = [(begin, end) for tag, begin, end in every if tag in PIXELS]
-    if len(pixel_ends) == 1:
-        begin, end = pixel_ends[0]
-        value = begin + (12 if content[begin + 4 : begin + 6] in (b"OB", b"OW") else 8)
+    pixel_places = [(begin, end) for tag, begin, end in places if tag in PIXELS]
+    if len(pixel_places) == 1:
+        begin, end = pixel_places[0]
+        vr = content[begin + 4 : begin + 6]
+        value = begin + (_LONG_START if vr in (b"OB", b"OW") else _SHORT_START)
         pixels = content[begin:value], value, end
     return Excerpt(syntax, content[:start], chosen, pixels)

@@ -46,15 +46,20 @@ _KEYWORDS += [word for word, _ in _LISTS.values()]
 _KEYWORDS += _TABLES["others"]
 _ENHANCED: dict[str, str] = _TABLES["enhanced"]
 _MACROS: list[str] = _TABLES["macros"]
-_GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
+_SHARED_GROUPS = "SharedFunctionalGroupsSequence"
+_FRAME_GROUPS = "PerFrameFunctionalGroupsSequence"
 _TIME_OFFSET = "TemporalPositionTimeOffset"
 _MAPPING = "RealWorldValueMappingSequence"
-_INTEGERS = 2**31  # limit of the integers of a header (PS3.5 6.2)
+_INTEGER_LIMIT = 2**31  # integers of a header have 32 bits with their sign (PS3.5 6.2)
 _ONE_SCALE = "export the series again, with one rescale slope and intercept for each image"
 _ROUNDED_MM = 1e-3  # largest difference (mm) of two roundings of one coordinate
+_UNIT_TOLERANCE = 1e-3  # by how much the length of a rounded unit vector may differ from 1
+_ELEMENT_START = 8  # bytes before the value of an element with a short length
 _DATE = re.compile(r"\d{8}", re.ASCII)
 _TIME = re.compile(r"([01]\d|2[0-3])([0-5]\d)?((?:[0-5]\d|60)(?:\.\d*)?)?", re.ASCII)
-_LONGEST = 256  # size in bytes; a longer element is read but not kept
+# Size in bytes of the longest element from which a twin is made or whose value is cached. A file
+# with a longer one is read as a whole header.
+_LONGEST = 256
 Twins = dict[tuple[object, ...], Frame]
 
 
@@ -67,7 +72,7 @@ LAYOUT = _tags(_TABLES["layout"])
 PERSONS = dict(zip(_TABLES["persons"], _tags(_TABLES["persons"]), strict=True))
 """Tags of the elements beside the PatientID that say who a patient is, by keyword."""
 TAGS = {
-    *_tags((*_KEYWORDS, *_GROUPS, "SpecificCharacterSet")),
+    *_tags((*_KEYWORDS, _SHARED_GROUPS, _FRAME_GROUPS, "SpecificCharacterSet")),
     *vendor.TAGS,
     *LAYOUT,
     *PERSONS.values(),
@@ -79,9 +84,13 @@ _ONE_MEANING = {
     *_tags(("RescaleSlope", "RescaleIntercept", "RescaleType", _MAPPING)),
     *_tags((*_PLACES, *_TABLES["acquisition"])),
 }
+# Elements that say whose image it is, and of which object; an enhanced header states them at its
+# top. A converter may keep old values of the renewed elements in a sequence.
 _TOP = {*_tags(_TABLES["top"])}
 _RENEWED = {*_tags(_TABLES["renewed"])}
+# The highest plausible number of a field, and its unit.
 _HIGHEST: dict[str, tuple[float, str]] = _TABLES["highest"]
+# The tag of the classic element under which each element of an enhanced header is kept.
 _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
     zip(_tags(_ENHANCED), _tags(_ENHANCED.values()), strict=True)
 )
@@ -117,7 +126,7 @@ def frames_of(
         For a multi-frame object, mosaic or grid that does not say where each slice lies, and for a
         series with both phase-encoding directions.
     """
-    if _GROUPS[1] in dataset:
+    if _FRAME_GROUPS in dataset:
         return _enhanced_frames(dataset, path)
     count = _int(dataset.get("NumberOfFrames")) or 1
     if count > 1:
@@ -130,15 +139,17 @@ def frames_of(
             "images of both phase-encoding directions in one series (GE): they differ in place",
             hint="export the images of one direction",
         )
-    frame = _frame(dataset, path, 0)
-    if slices := vendor.grid_slices(dataset):
+    frame = _frame(dataset, path, index=0)
+    slices = vendor.grid_slices(dataset)
+    if slices:
         return _united_imaging_slices(frame, slices)
-    if not vendor.is_mosaic(dataset):
-        if extract is not None and twins is not None:
-            frame = twins[_constant_statements(extract)] = replace(frame, lying=_lying(extract))
-        return [frame]
-    dataset.update(read_header(path, vendor.CSA_TAGS))
-    return _mosaic(dataset, frame, vendor.mosaic_tiles(dataset))
+    if vendor.is_mosaic(dataset):
+        dataset.update(read_header(path, vendor.CSA_TAGS))
+        return _mosaic_slices(dataset, frame, vendor.mosaic_tiles(dataset))
+    if extract is not None and twins is not None:
+        frame = replace(frame, lying=_lying(extract))
+        twins[_constant_statements(extract)] = frame
+    return [frame]
 
 
 def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
@@ -158,16 +169,21 @@ def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
     """
     earlier = twins.get(_constant_statements(extract))
     elements = {field: extract.elements.get(tag, b"") for field, tag in _DIFFERING.items()}
-    plain = all(len(e) <= _LONGEST and e[8:].isascii() for e in elements.values())
+    # These elements are read one by one, without the header's character set. So a text must be
+    # ASCII, which is the same in every character set.
+    plain = all(
+        len(element) <= _LONGEST and element[_ELEMENT_START:].isascii()
+        for element in elements.values()
+    )
     if earlier is None or not plain:
         return None
-    place = _lying(extract)
+    lying = _lying(extract)
+    if lying and earlier.lying:  # all frames share one layout object, which saves memory
+        lying = lying._replace(layout=earlier.lying.layout)
     implicit = extract.syntax.is_implicit_VR
-    if place and earlier.lying:  # all frames share one layout object, which saves memory
-        place = place._replace(layout=earlier.lying.layout)
     with suppress(CadError):  # frames_of reports an error when it reads the whole header
-        read = {field: _value(field, element, implicit) for field, element in elements.items()}
-        return replace(earlier, path=path, lying=place, **read)
+        values = {field: _value(field, element, implicit) for field, element in elements.items()}
+        return replace(earlier, path=path, lying=lying, **values)
     return None
 
 
@@ -176,8 +192,13 @@ def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
 @lru_cache(maxsize=20_000)
 @door("in", "DICOM", limit=_LONGEST)
 def _value(field: str, element: bytes, implicit: bool) -> Any:
+    """Return the value of a frame's field, read from the bytes of its element.
+
+    ``implicit`` tells whether the element is written without its VR.
+    """
     with reading("", field):
-        return _field(read_dataset(BytesIO(element), implicit, is_little_endian=True), field)
+        header = read_dataset(BytesIO(element), implicit, is_little_endian=True)
+        return _field(header, field)
 
 
 def _lying(extract: Excerpt) -> Lying | None:
@@ -186,14 +207,17 @@ def _lying(extract: Excerpt) -> Lying | None:
     The result is None if the pixels are compressed or not in one place.
     """
     layout = [extract.elements[tag] for tag in LAYOUT if tag in extract.elements]
-    if (
-        extract.pixels is None
-        or extract.syntax.is_encapsulated
-        or any(len(e) > _LONGEST for e in layout)
-    ):
+    # An offset table may be very long, and the layout is kept for every file.
+    is_long = any(len(element) > _LONGEST for element in layout)
+    if extract.pixels is None or extract.syntax.is_encapsulated or is_long:
         return None
-    head, begin, end = extract.pixels
-    return Lying((extract.syntax.encode(), head, *layout), begin, end, extract.state)
+    pixel_start, begin, end = extract.pixels  # tag, VR and length of the pixel data; two positions
+    return Lying(
+        layout=(extract.syntax.encode(), pixel_start, *layout),
+        begin=begin,
+        end=end,
+        state=extract.state,
+    )
 
 
 def _constant_statements(extract: Excerpt) -> tuple[object, ...]:
@@ -201,13 +225,20 @@ def _constant_statements(extract: Excerpt) -> tuple[object, ...]:
 
     Two images are twins if these statements are equal.
     """
-    meta = extract.start.replace(extract.elements.get(_DIFFERING["sop_uid"], b"")[8:] or b"\0", b"")
-    same = (e[:6] if tag in _DIFFERING_TAGS else e for tag, e in extract.elements.items())
-    head = None if extract.pixels is None else extract.pixels[0]
-    return (meta, head, *same)
+    # The meta information repeats the SOPInstanceUID, which is different in every file, and is
+    # compared without it. Where the element is missing, zeros are taken out: they tell nothing.
+    sop_uid = extract.elements.get(_DIFFERING["sop_uid"], b"")[_ELEMENT_START:]
+    meta = extract.start.replace(sop_uid or b"\0", b"")
+    constant = []
+    for tag, element in extract.elements.items():
+        # Of an element that differs, tag and VR alone count: the first six bytes.
+        constant.append(element[:6] if tag in _DIFFERING_TAGS else element)
+    pixel_start = None if extract.pixels is None else extract.pixels[0]
+    return (meta, pixel_start, *constant)
 
 
 def _enhanced_frames(dataset: Dataset, path: Path) -> list[Frame]:
+    """Return the planes of an enhanced multi-frame object, one for each item of its groups."""
     groups = dataset.PerFrameFunctionalGroupsSequence
     count = _int(dataset.get("NumberOfFrames")) or 1
     if len(groups) != count:
@@ -215,33 +246,44 @@ def _enhanced_frames(dataset: Dataset, path: Path) -> list[Frame]:
             f"{count} frames, but functional groups for {len(groups)}",
             hint="export the series again, or as single images",
         )
-    top = Dataset()
-    _lay(dataset, top)
-    for shared in dataset.get(_GROUPS[0]) or []:
-        _lay_macros(shared, top, _GROUPS[0])
-    return [_frame(_laid(top, group), path, index) for index, group in enumerate(groups)]
+    # A later copy replaces an earlier one: first the top of the header is copied, then what all
+    # frames share, then what is of one frame.
+    common = Dataset()
+    _copy_elements(dataset, common)
+    for shared in dataset.get(_SHARED_GROUPS) or []:
+        _copy_macros(shared, common, _SHARED_GROUPS)
+    frames = []
+    for index, group in enumerate(groups):
+        frames.append(_frame(_header_of_frame(common, group), path, index))
+    return frames
 
 
-def _laid(top: Dataset, group: Dataset) -> Dataset:
+def _header_of_frame(common: Dataset, group: Dataset) -> Dataset:
+    """Return the flat header of one frame: what all frames have in common, and its own group."""
     flat = Dataset()
-    flat.update(top)
-    _lay_macros(group, flat, _GROUPS[1])
+    flat.update(common)
+    _copy_macros(group, flat, _FRAME_GROUPS)
     if _TIME_OFFSET in flat and "TriggerTime" not in flat:
+        # A classic header states this time in ms, an enhanced one in s.
         flat.TriggerTime = 1000 * float(flat[_TIME_OFFSET].value)
     return flat
 
 
-def _lay_macros(group: Dataset, flat: Dataset, kind: str) -> None:
-    _lay(group, flat, kind)  # the real-world value mapping is beside the macros
-    for name in _MACROS:
-        for item in group.get(name) or []:
-            _lay(item, flat, name)
-            for inner in item.get("DiffusionGradientDirectionSequence") or []:
-                _lay(inner, flat, name)
+def _copy_macros(group: Dataset, flat: Dataset, groups_keyword: str) -> None:
+    """Copy the elements of a functional group, and of the macros in it, to a flat header.
+
+    ``groups_keyword`` names the sequence in which the group stands.
+    """
+    _copy_elements(group, flat, groups_keyword)  # the real-world value mapping is beside the macros
+    for macro in _MACROS:
+        for item in group.get(macro) or []:
+            _copy_elements(item, flat, macro)
+            for direction in item.get("DiffusionGradientDirectionSequence") or []:
+                _copy_elements(direction, flat, macro)
     vendor.lay_scale_slope(group, flat)
 
 
-def _lay(source: Dataset, flat: Dataset, place: str = "") -> None:
+def _copy_elements(source: Dataset, flat: Dataset, place: str = "") -> None:
     """Copy elements of a header to a flat header, in which no element is inside a sequence.
 
     ``place`` is the sequence that the elements come from, empty for the top of the header.
@@ -249,21 +291,25 @@ def _lay(source: Dataset, flat: Dataset, place: str = "") -> None:
     for tag in source.keys() & _FLAT.keys():
         element = source[tag]
         target = _FLAT[tag]
+        # In a sequence, a converter may have kept the value of the series that it converted.
         if place and target in _RENEWED:
             continue
-        if element.value not in (None, ""):
-            value = element.value
-            if place and target in _TOP:
-                _check_top(element, flat, place)
-                continue
-            if target in flat and target in _ONE_MEANING:
-                value = _restated(element, flat[target])
-            elif element.tag != target and element.VR == "DT":
-                # takes the clock time from a date and time
-                value = str(value)[8:].split("+")[0].split("-")[0]
-            flat[target] = pydicom.DataElement(
-                target, pydicom.datadict.dictionary_VR(target), value, already_converted=True
-            )
+        # An empty element must not replace a value from another place.
+        if element.value in (None, ""):
+            continue
+        if place and target in _TOP:
+            _check_top(element, flat, place)
+            continue
+        value = element.value
+        if target in flat and target in _ONE_MEANING:
+            value = _restated(element, flat[target])
+        elif element.tag != target and element.VR == "DT":
+            # A date and time becomes a clock time: without the date's eight digits, and without
+            # the offset of the time zone behind a sign.
+            value = str(value)[8:].split("+")[0].split("-")[0]
+        flat[target] = pydicom.DataElement(
+            target, pydicom.datadict.dictionary_VR(target), value, already_converted=True
+        )
 
 
 def check_identity(item: Dataset, top: Dataset, place: str) -> None:
@@ -284,7 +330,7 @@ def check_identity(item: Dataset, top: Dataset, place: str) -> None:
         Naming the element; its values are not shown.
     """
     for tag in item.keys() & _TOP:
-        if item[tag].value not in (None, ""):
+        if item[tag].value not in (None, ""):  # an empty element contradicts nothing
             _check_top(item[tag], top, place)
 
 
@@ -320,14 +366,17 @@ def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any
     if keyword == "RescaleType":
         shown = [printable(str(place.value)) for place in places]
         units = {plain_unit(str(place.value)) for place in places}
-        agree = len(units - {""}) <= 1
+        agree = len(units - {""}) <= 1  # no unit contradicts no unit
     elif keyword in _PLACES:
         shown = [printable(str(place.value), limit=128) for place in places]
+        # A list that is none, or has NaN, counts as zeros: it agrees only with another such list.
         count = _PLACES[keyword]
         numbers = [_finite_numbers(place.value, count) or (0.0,) * count for place in places]
+        # Coordinates near 0 have no relative accuracy. A pixel is never that small.
         slack = 0.0 if keyword == "PixelSpacing" else _ROUNDED_MM
         agree = bool(np.allclose(numbers[0], numbers[1], rtol=ROUNDED, atol=slack))
     else:
+        # An element without a number counts as 0.
         first, second = [_one_number(place.value, keyword) or 0.0 for place in places]
         shown = [f"{first:g}", f"{second:g}"]
         agree = math.isclose(first, second, rel_tol=ROUNDED)
@@ -340,7 +389,7 @@ def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any
     return element.value
 
 
-def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
+def _mosaic_slices(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
     """Cut a Siemens mosaic, one frame that shows ``count`` slices side by side, into its slices.
 
     The position in the header is the corner of a plane as large as the whole mosaic, with the first
@@ -349,6 +398,7 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
     """
     step = _float(dataset.get("SpacingBetweenSlices"))
     normal = vendor.mosaic_normal(dataset)
+    # A mosaic has as many tiles across as down; the last ones may be empty.
     side = math.ceil(math.sqrt(count))
     if whole.rows % side or whole.columns % side:
         raise CadError(
@@ -359,30 +409,34 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
         raise CadError("a mosaic without ImagePositionPatient, orientation or PixelSpacing")
     rows = whole.rows // side
     columns = whole.columns // side
-    axes = np.array(whole.orientation).reshape(2, 3)
-    if abs(abs(float(np.cross(*axes) @ normal)) - 1) > 1e-3:
+    along_row, along_column = np.array(whole.orientation).reshape(2, 3)
+    # Two unit vectors along one line have the product 1 or -1: the normal may point either way.
+    product = float(np.cross(along_row, along_column) @ normal)
+    if abs(abs(product) - 1) > _UNIT_TOLERANCE:
         raise CadError("a mosaic whose CSA slice normal is not normal to its image plane")
     if not step or step <= 0:
         raise CadError("a mosaic without SpacingBetweenSlices")
     row_mm, column_mm = whole.pixel_spacing
+    # From the corner of the large plane to the corner of the first slice in its middle.
     first = np.array(whole.position)
-    first = first + axes[0] * (whole.columns - columns) / 2 * column_mm
-    first = first + axes[1] * (whole.rows - rows) / 2 * row_mm
+    first = first + along_row * (whole.columns - columns) / 2 * column_mm
+    first = first + along_column * (whole.rows - rows) / 2 * row_mm
     frames = []
-    for k in range(count):
-        x, y, z = (first + k * step * normal).tolist()
-        frames.append(
-            replace(whole, index=k, tiles=side, rows=rows, columns=columns, position=(x, y, z))
+    for index in range(count):
+        x, y, z = (first + index * step * normal).tolist()
+        frame = replace(
+            whole, index=index, tiles=side, rows=rows, columns=columns, position=(x, y, z)
         )
+        frames.append(frame)
     return frames
 
 
 def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
     """Return the slices of a grid of slices, as scanners of United Imaging store it in one frame.
 
-    Each slice states its own place and time. All slices get the earliest time, because one file is
-    one time point.
+    Each slice states its own place and time.
     """
+    # The grid is as square as the number of slices allows, and has no empty row.
     across = math.ceil(math.sqrt(len(slices)))
     down = math.ceil(len(slices) / across)
     if whole.rows % down or whole.columns % across:
@@ -413,13 +467,17 @@ def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
 
 
 def _frame(header: Dataset, path: Path, index: int) -> Frame:
+    """Return the plane that a flat header describes, with ``index`` as its number in the file."""
     fields = {field: _field(header, field) for field in _READERS}
+    # Scanners without the standard elements of diffusion state it in private elements.
     if fields["b_value"] is None:
         fields["b_value"] = vendor.b_value(header)
     for field, (highest, unit) in _HIGHEST.items():
         _check_plausible(header, field, fields[field], highest, unit)
     gradient = fields["direction"] or vendor.direction(header)
-    fields["direction"] = gradient if gradient is not None and any(gradient) else None
+    # A gradient of three zeros, as for b = 0, has no direction.
+    has_direction = gradient is not None and any(gradient)
+    fields["direction"] = gradient if has_direction else None
     real, precise = _scales(header)
     return Frame(
         path=path,
@@ -456,8 +514,9 @@ def persons(dataset: Dataset) -> set[tuple[str, bytes]]:
         if tag not in dataset:
             continue
         value = dataset.get_item(tag).value  # bytes as in the file; they need no character set
-        text = value if isinstance(value, bytes) else str(value or "").encode()
-        text = text.split(b"=")[0].strip(b" ^\0").lower()
+        written = value if isinstance(value, bytes) else str(value or "").encode()
+        # Behind "=" a name is repeated in other letters, which not every program writes.
+        text = written.split(b"=")[0].strip(b" ^\0").lower()
         if text:
             stated.add((keyword, hashlib.sha256(text).digest()))
     return stated
@@ -511,7 +570,7 @@ def _field(header: Dataset, field: str) -> Any:
     keyword, read = _READERS[field]
     with reading("", f"{keyword} is no number"):
         value = read(header.get(keyword))
-    if isinstance(value, int) and not -_INTEGERS <= value < _INTEGERS:
+    if isinstance(value, int) and not -_INTEGER_LIMIT <= value < _INTEGER_LIMIT:
         raise CadError(
             f"{tagged(keyword)} has {len(str(abs(value)))} digits; an integer of DICOM has at "
             "most 32 bits (PS3.5 6.2)",
@@ -537,21 +596,29 @@ def _scales(header: Dataset) -> tuple[Scale, Scale]:
     slope = _one_number(header.get("RescaleSlope"), "RescaleSlope")
     _check_not_zero(slope, "RescaleSlope")
     rescale = Scale(
-        1.0 if slope is None else slope,
-        _one_number(header.get("RescaleIntercept"), "RescaleIntercept") or 0.0,
-        str(header.get("RescaleType", "") or ""),
+        slope=1.0 if slope is None else slope,
+        intercept=_one_number(header.get("RescaleIntercept"), "RescaleIntercept") or 0.0,
+        unit=str(header.get("RescaleType", "") or ""),
     )
     mapped = _real_world(header)
     if mapped is not None and slope is not None:
         _check_agreement(mapped, rescale)
+    real = mapped or rescale
+    precise = real
     scale_slope = vendor.philips_scale_slope(header)
-    precise = mapped or rescale
     if scale_slope is not None and (mapped is None or mapped.unit in ("", "1")):
-        precise = Scale(1 / scale_slope, rescale.intercept / (rescale.slope * scale_slope))
-    return mapped or rescale, precise
+        # Philips: signal = (stored * slope + intercept) / (slope * scale slope).
+        precise = Scale(
+            slope=1 / scale_slope, intercept=rescale.intercept / (rescale.slope * scale_slope)
+        )
+    return real, precise
 
 
 def _real_world(header: Dataset) -> Scale | None:
+    """Return the scale of the real-world value mapping; None where the header has no mapping.
+
+    Several mappings must give the same values, in whatever unit.
+    """
     scales = []
     for item in header.get(_MAPPING) or []:
         slope = _one_number(item.get("RealWorldValueSlope"), "RealWorldValueSlope")
@@ -563,13 +630,8 @@ def _real_world(header: Dataset) -> Scale | None:
         _check_not_zero(slope, "RealWorldValueSlope")
         units = item.get("MeasurementUnitsCodeSequence") or []
         unit = str(units[0].get("CodeValue", "")) if units else ""
-        scales.append(
-            Scale(
-                slope,
-                _one_number(item.get("RealWorldValueIntercept"), "RealWorldValueIntercept") or 0.0,
-                unit,
-            )
-        )
+        intercept = _one_number(item.get("RealWorldValueIntercept"), "RealWorldValueIntercept")
+        scales.append(Scale(slope, intercept or 0.0, unit))
     for scale in scales[1:]:
         if not _alike(scale, scales[0], factor_between(scale.unit, scales[0].unit)):
             raise CadError(
@@ -614,9 +676,12 @@ def _alike(scale: Scale, other: Scale, factor: float | None) -> bool:
         factor = 1.0
     slope = scale.slope * factor
     intercept = scale.intercept * factor
-    return math.isclose(slope, other.slope, rel_tol=ROUNDED) and math.isclose(
+    same_slope = math.isclose(slope, other.slope, rel_tol=ROUNDED)
+    # An intercept may be 0. It may therefore also differ by a small part of one stored step.
+    same_intercept = math.isclose(
         intercept, other.intercept, rel_tol=ROUNDED, abs_tol=ROUNDED * abs(slope)
     )
+    return same_slope and same_intercept
 
 
 def _scale_text(scale: Scale) -> str:
@@ -654,15 +719,18 @@ def _int(value: Any) -> int | None:
 
 
 def _finite_numbers(value: Any, count: int) -> tuple[float, ...] | None:
+    """Return the numbers of a list; None where they are not ``count``, or one is not finite."""
+    # A text has a length, but is no list. A single number has no length.
     if value is None or isinstance(value, str) or not hasattr(value, "__len__"):
         return None
     if len(value) != count:
         return None
-    numbers = tuple(float(v) for v in value)
+    numbers = tuple(float(number) for number in value)
     return numbers if np.isfinite(numbers).all() else None
 
 
 def _texts_of_value(value: Any) -> tuple[str, ...]:
+    """Return each value of an element as text; nothing where the element is absent or empty."""
     if value is None or value == "":
         return ()
     values = value if isinstance(value, MultiValue | list) else [value]
@@ -674,7 +742,7 @@ def _seconds_of_day(value: Any) -> float | None:
 
     A date, such as one of birth, has mostly no such hour, minute or second.
     """
-    text = str(value or "").replace(":", "").strip()
+    text = str(value or "").replace(":", "").strip()  # old headers have hh:mm:ss
     match = _TIME.fullmatch(text)
     if not match:
         return None
@@ -692,7 +760,7 @@ def _date_and_time(date: Any, time: Any) -> str:
         return ""
     try:
         datetime.date.fromisoformat(day)
-    except ValueError:
+    except ValueError:  # eight digits that are no day of the calendar
         return ""
     clock = str(time or "").strip()
     return day + clock if _TIME.fullmatch(clock) else day
@@ -743,10 +811,11 @@ def _checked_uid(value: Any, keyword: str) -> str:
     text = _joined_texts(value).strip()
     if not text or UID.fullmatch(text):
         return text
-    strange = "".join(dict.fromkeys(re.sub(r"[0-9.]", "", text)))
+    # The message names one strange character, or the length if digits and dots are too many.
+    strange_characters = re.sub(r"[0-9.]", "", text)
     problem = f"{len(text)} characters"
-    if strange:
-        problem = f"the character {printable(strange[0])!r}"
+    if strange_characters:
+        problem = f"the character {printable(strange_characters[0])!r}"
     raise CadError(
         f"{tagged(keyword)} has {problem}; a UID has digits and dots only, at most 64 (PS3.5 9.1)",
         hint="the text may name a person; export the series again with proper UIDs",
@@ -754,7 +823,7 @@ def _checked_uid(value: Any, keyword: str) -> str:
 
 
 def _order(value: Any) -> int:
-    return _int(value) or 0
+    return _int(value) or 0  # what has no number comes first
 
 
 _READER_OF: dict[str, Callable[[Any], Any]] = {

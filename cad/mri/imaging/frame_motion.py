@@ -27,12 +27,12 @@ from cad.mri.imaging.volume import Dynamic, Volume, triple
 _LEAST_MM = 0.5
 # Number of first frames, which have no contrast agent yet. The other frames are shifted to the
 # place of these frames.
-_FIRST = 3
+_N_FIRST = 3
 # Number of searches. Each frame is compared with the mean of late frames. In the first search this
 # mean is blurred by motion; in the second it is the mean of frames that the first search has
 # aligned.
 _PASSES = 2
-_DIGITS = 4
+_DIGITS = 4  # decimals of a shift (mm), so that differences in its last bits have no effect
 
 
 def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
@@ -66,44 +66,61 @@ def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
 
 
 def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, str]:
+    """Return the series, the shifts and the note that :func:`still_frames` returns.
+
+    ``region`` is a mask of the voxels in which frames are compared.
+    """
     # The search uses the coordinates of the grid (mm) and not those of the patient. The first two
     # axes then lie in the slice, even if the slice is tilted in the patient.
     flat = replace(dynamic.grid, origin=(0.0, 0.0, 0.0), direction=np.eye(3))
     frames = [flat.with_array(frame.astype(np.float32)) for frame in dynamic.frames]
     shifts = np.zeros((len(frames), 3))
-    out = frames
+    shifted_frames = frames
     for _ in range(_PASSES):
-        late = registration.dce_reference(
-            replace(dynamic, frames=np.stack([f.array for f in out]), grid=flat)
-        )
-        measured = np.stack(
-            [_shift(late, f, region, s) for f, s in zip(frames, shifts, strict=True)]
-        )
-        measured -= np.median(measured[:_FIRST], axis=0)
+        arrays = np.stack([frame.array for frame in shifted_frames])
+        late = registration.dce_reference(replace(dynamic, frames=arrays, grid=flat))
+        shifts_to_late = []
+        for frame, start in zip(frames, shifts, strict=True):
+            shifts_to_late.append(_shift(late, frame, region, start))
+        # Shifts towards the late frames become shifts towards the first frames.
+        measured = np.stack(shifts_to_late)
+        measured -= np.median(measured[:_N_FIRST], axis=0)
+        # A short shift may be an error of the search, and a very long one is no patient's motion.
         length = np.linalg.norm(measured, axis=1, keepdims=True)
-        shifts = np.where(
-            (length >= _LEAST_MM) & (length <= registration.MAX_SHIFT_MM), measured, 0.0
-        )
-        out = [_shifted(f, shift) for f, shift in zip(frames, shifts, strict=True)]
-    before = float(np.mean([registration.image_information(late, f, region) for f in frames]))
-    after = float(np.mean([registration.image_information(late, f, region) for f in out]))
+        is_plausible = (length >= _LEAST_MM) & (length <= registration.MAX_SHIFT_MM)
+        shifts = np.where(is_plausible, measured, 0.0)
+        shifted_frames = []
+        for frame, shift in zip(frames, shifts, strict=True):
+            shifted_frames.append(_shifted(frame, shift))
+
+    # The frames are shifted only if they then fit the late frames better.
+    before = _mean_information(late, frames, region)
+    after = _mean_information(late, shifted_frames, region)
     if not after > before:
         note = "no motion found between the frames of the dynamic series"
         return dynamic, np.zeros_like(shifts), note
-    array = np.stack([frame.array for frame in out])
-    moved = replace(dynamic, frames=array, grid=dynamic.grid.with_array(array[0]))
-    count = int(shifts.any(axis=1).sum())
-    largest = np.linalg.norm(shifts, axis=1).max()
+    array = np.stack([frame.array for frame in shifted_frames])
+    still = replace(dynamic, frames=array, grid=dynamic.grid.with_array(array[0]))
+    n_shifted = int(shifts.any(axis=1).sum())
+    largest_mm = np.linalg.norm(shifts, axis=1).max()
     note = (
-        f"{count} of {len(frames)} frames of the dynamic series shifted by up to {largest:.1f} mm, "
-        f"mutual information with the late frames {before:.3f} to {after:.3f}"
+        f"{n_shifted} of {len(frames)} frames of the dynamic series shifted by up to "
+        f"{largest_mm:.1f} mm, mutual information with the late frames {before:.3f} to {after:.3f}"
     )
-    return moved, shifts, note
+    return still, shifts, note
+
+
+def _mean_information(late: Volume, frames: list[Volume], region: np.ndarray) -> float:
+    """Return the mutual information (nats) of the late frames and a frame, as mean over frames."""
+    return float(np.mean([registration.image_information(late, frame, region) for frame in frames]))
 
 
 def _shift(fixed: Volume, moving: Volume, region: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Return the shift (mm) along x, y, z that brings a frame in line with ``fixed``; z is 0."""
-    transform = sitk.TranslationTransform(3, [float(v) for v in -start])
+    """Return the shift (mm) along x, y, z that brings a frame in line with ``fixed``; z is 0.
+
+    The search begins with the shift ``start``.
+    """
+    transform = sitk.TranslationTransform(3, [float(component) for component in -start])
     where = fixed.with_array(region)
     method = registration.descent(where, transform, step_mm=1.0, iterations=60, fine_mm=0.0)
     method.SetOptimizerWeights([1.0, 1.0, 0.0])  # weight 0: no motion across slices is searched for
@@ -111,14 +128,17 @@ def _shift(fixed: Volume, moving: Volume, region: np.ndarray, start: np.ndarray)
         method.Execute(fixed.to_sitk(), moving.to_sitk())
     except RuntimeError as error:
         raise CadError(f"frames cannot be compared: {str(error).splitlines()[-1]}") from error
-    # The transform that was found maps points of ``fixed`` to points of ``moving``. The frame has
-    # to be shifted the opposite way.
+    # The transform, which the search has changed in place, maps points of ``fixed`` to points of
+    # ``moving``. The frame has to be shifted the opposite way.
     return np.asarray(-np.round(np.array(transform.GetOffset()), _DIGITS))
 
 
 def _shifted(frame: Volume, shift_mm: np.ndarray) -> Volume:
-    if not shift_mm.any():
+    """Return a frame on its old grid, with its content shifted along x, y, z."""
+    if not shift_mm.any():  # interpolation would change even a frame that stays in its place
         return frame
-    place = replace(frame, origin=triple(np.array(frame.origin) + shift_mm))
-    moved = resample_image(place, frame, "cubic").array
-    return frame.with_array(np.where(np.isfinite(moved), np.maximum(moved, 0.0), frame.array))
+    in_new_place = replace(frame, origin=triple(np.array(frame.origin) + shift_mm))
+    values = resample_image(in_new_place, frame, "cubic").array
+    # Cubic splines may swing below 0 beside an edge, and a signal is never negative.
+    values = np.where(np.isfinite(values), np.maximum(values, 0.0), frame.array)
+    return frame.with_array(values)

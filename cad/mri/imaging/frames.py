@@ -44,7 +44,7 @@ UID = re.compile(r"[0-9.]{1,64}")
 """A DICOM UID has digits and dots, and at most 64 characters (PS3.5 9.1)."""
 ROUNDED = 1e-4
 """Two numbers of a header that differ by at most this share count as roundings of one number."""
-_MOST_DEFLATED = 1032  # largest factor by which the method deflate can compress
+_DEFLATE_FACTOR = 1032  # largest factor by which the method deflate can compress
 
 
 class Scale(NamedTuple):
@@ -176,6 +176,8 @@ def read_header(path: Path, tags: Collection[int] = ()) -> pydicom.Dataset:
     try:
         return read_dataset(path, tags, stop_before_pixels=True)
     except NotDicom:
+        # The file has no preamble. It is read all the same if it begins like a DICOM file and
+        # says what kind of object it is; any bytes can be taken for some elements.
         with path.open("rb") as stream:
             if stream.read(2) not in _FIRST_BYTES:
                 raise
@@ -212,6 +214,7 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
     with reading(path, "damaged DICOM file"):
         try:
             _check_deflated(path)
+            # An excerpt is read faster than pydicom reads the file, and has been checked.
             extract = read_excerpt(path, tags) if tags else None
             if extract is not None:
                 return dataset_of(extract)
@@ -234,8 +237,10 @@ def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
     tags : collection of int
         The elements.
     """
+    # The state is taken before the file is read, so that a change during reading is noticed later.
     state = STATE(path.stat())
-    if state[0] > _MOST_READ:
+    size = state[0]
+    if size > _MOST_READ:
         return None
     extract = excerpt(read_bytes(path, _MOST_READ), tags)
     if extract is None:
@@ -257,13 +262,15 @@ def _check_deflated(path: Path) -> None:
     """
     packed = path.stat().st_size
     unpacked = 0
-    if packed * _MOST_DEFLATED <= SMALL:
+    if packed * _DEFLATE_FACTOR <= SMALL:  # small even if it were deflated as far as possible
         return
     with path.open("rb") as stream:
         read_preamble(stream, force=True)
         if _read_file_meta_info(stream).get("TransferSyntaxUID") != DeflatedExplicitVRLittleEndian:
             return
-        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)  # negative: the data have no zlib header
+        # At most a mebibyte is inflated at a time, and only counted. The packed bytes that are left
+        # over come first the next time.
         while chunk := inflate.unconsumed_tail or stream.read(MIB):
             unpacked += len(inflate.decompress(chunk, MIB))
             check_inflation(packed, unpacked, MAX_IMAGE, "DICOM")
@@ -277,21 +284,24 @@ def _check_places_in_file(path: Path, dataset: pydicom.Dataset, tags: Collection
 
     Of two elements, pydicom has taken the last.
     """
-    _, little = dataset.original_encoding
-    order = "<" if little else ">"
+    _, is_little_endian = dataset.original_encoding
+    order = "<" if is_little_endian else ">"
     with path.open("rb") as stream:
         read_preamble(stream, force=True)
-        start = stream.tell()
+        meta_begins = stream.tell()
         meta = _read_file_meta_info(stream)
-        end = stream.tell()
-        check_places(_reader_of_stream(stream), end, start, "<")
-        stream.seek(end)
+        meta_ends = stream.tell()
+        # The meta information is little-endian in every file.
+        check_places(_reader_of_stream(stream), size=meta_ends, offset=meta_begins, order="<")
+        stream.seek(meta_ends)
+        # Elements of a network message may stand before the data set; pydicom passes over them.
         _read_command_set_elements(stream)
         body: BinaryIO = stream
         if meta.get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
             body = BytesIO(zlib.decompressobj(-zlib.MAX_WBITS).decompress(stream.read()))
-        offset = body.tell()
-        check_places(_reader_of_stream(body), body.seek(0, os.SEEK_END), offset, order, tags)
+        data_set_begins = body.tell()
+        size = body.seek(0, os.SEEK_END)
+        check_places(_reader_of_stream(body), size, data_set_begins, order, tags)
 
 
 def _reader_of_stream(stream: BinaryIO) -> Read:

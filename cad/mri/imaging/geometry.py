@@ -18,11 +18,15 @@ from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.volume import CORNERS, Volume
 
 MIN_VOXELS = 5
+"""Least number of voxels of a region that is measured."""
 OCCUPANCY = 0.5
+"""Least share of a voxel that a region fills, if the voxel belongs to it."""
 Box = tuple[slice, slice, slice]
 # A share that is below one half by no more than this counts as one half, because it may be rounded.
 _ROUNDING = 1e-4
 _PARALLEL_TOLERANCE = 1e-3
+# A place that lies beyond the border of a grid by no more than this, in voxels, may be rounded.
+_BORDER_ROUNDING = 1e-3
 _MIN_SAMPLES = 6
 _MAX_SAMPLES = 16
 
@@ -61,32 +65,37 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
         Grid of the result; its values are not read.
     """
     filled = np.zeros(grid.shape)
+    # Only the part of the mask with the region is looked at.
     bounds = bounding_box(share.array)
     if bounds is None:
         return grid.with_array(filled)
     box = share.array[bounds]
-    low = limits(bounds)[0]
+    low, _ = limits(bounds)  # along z, y, x
+
     # An index (x, y, z) in the cropped mask becomes the index step @ index + start in the grid.
     to_grid = np.linalg.inv(grid.affine) @ share.affine
     step = to_grid[:3, :3]
     start = to_grid[:3, 3] + step @ low[::-1]
+
     # The window is the part of the grid that the cropped mask can touch.
-    index = (CORNERS * np.array(box.shape[::-1]) - 0.5) @ step.T + start
-    nearest = np.floor(index.min(axis=0) + 0.5)
-    furthest = np.ceil(index.max(axis=0) + 0.5)
+    outer_corners = CORNERS * np.array(box.shape[::-1]) - 0.5
+    corners_in_grid = outer_corners @ step.T + start
+    nearest = np.floor(corners_in_grid.min(axis=0) + 0.5)
+    furthest = np.ceil(corners_in_grid.max(axis=0) + 0.5)
     window = box_between(nearest[::-1], furthest[::-1], grid.shape)
     first, last = (end[::-1] for end in limits(window))
-    if not (last > first).all():
+    if not (last > first).all():  # the region lies outside of the grid
         return grid.with_array(filled)
+
+    # Axes that are parallel, but for rounding, have cosines of -1, 0 and 1.
     cosines = np.asarray(grid.direction).T @ np.asarray(share.direction)
     axes = np.round(cosines)
-    local = start - first
-    size = last - first
+    start_in_window = start - first
+    window_size = last - first
     if np.abs(cosines - axes).max() <= _PARALLEL_TOLERANCE:
-        shares = _exact(box, step, local, axes, size)
+        filled[window] = _exact(box, step, start_in_window, axes, window_size)
     else:
-        shares = _sampled(box, step, local, size)
-    filled[window] = shares
+        filled[window] = _sampled(box, step, start_in_window, window_size)
     return grid.with_array(filled)
 
 
@@ -108,12 +117,14 @@ def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:
         float32; NaN outside the image.
     """
     source = image.with_array(image.array.astype(np.float32)).to_sitk()
-    reference = sitk.Image([int(n) for n in grid.shape[::-1]], sitk.sitkUInt8)
-    reference.SetSpacing([float(v) for v in grid.spacing])
-    reference.SetOrigin([float(v) for v in grid.origin])
-    reference.SetDirection([float(v) for v in np.asarray(grid.direction).ravel()])
-    how = sitk.sitkBSpline if kind == "cubic" else sitk.sitkLinear
-    out = sitk.Resample(source, reference, sitk.Transform(), how, float("nan"), sitk.sitkFloat32)
+    reference = sitk.Image([int(length) for length in grid.shape[::-1]], sitk.sitkUInt8)
+    reference.SetSpacing([float(step) for step in grid.spacing])
+    reference.SetOrigin([float(coordinate) for coordinate in grid.origin])
+    reference.SetDirection([float(cosine) for cosine in np.asarray(grid.direction).ravel()])
+    splines = sitk.sitkBSpline if kind == "cubic" else sitk.sitkLinear
+    unmoved = sitk.Transform()
+    outside = float("nan")
+    out = sitk.Resample(source, reference, unmoved, splines, outside, sitk.sitkFloat32)
     return grid.with_array(sitk.GetArrayFromImage(out))
 
 
@@ -148,11 +159,13 @@ def bounding_box(mask: np.ndarray, margin: np.ndarray | int = 0) -> Box | None:
     >>> bounding_box(mask)
     (slice(1, 2, None), slice(1, 3, None), slice(2, 3, None))
     """
-    axes = [np.flatnonzero(mask.any(axis=other_axes)) for other_axes in ((1, 2), (0, 2), (0, 1))]
-    if not len(axes[0]):
+    # For each axis, the indices at which the mask has any voxel
+    filled = [np.flatnonzero(mask.any(axis=other_axes)) for other_axes in ((1, 2), (0, 2), (0, 1))]
+    if not len(filled[0]):
         return None
-    low = np.array([axis[0] for axis in axes]) - margin
-    return box_between(low, np.array([axis[-1] + 1 for axis in axes]) + margin, mask.shape)
+    low = np.array([indices[0] for indices in filled]) - margin
+    high = np.array([indices[-1] + 1 for indices in filled]) + margin
+    return box_between(low, high, mask.shape)
 
 
 def limits(box: Box) -> tuple[np.ndarray, np.ndarray]:
@@ -187,9 +200,9 @@ def box_between(low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> Bo
     >>> box_between(np.array([-1, 0, 2]), np.array([1, 2, 9]), (4, 4, 4))
     (slice(0, 1, None), slice(0, 2, None), slice(2, 4, None))
     """
-    first = np.maximum(low, 0)
-    last = np.minimum(high, shape)
-    z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
+    begin = np.maximum(low, 0)
+    end = np.minimum(high, shape)
+    z, y, x = (slice(int(first), int(last)) for first, last in zip(begin, end, strict=True))
     return z, y, x
 
 
@@ -218,26 +231,26 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
     """
     inside = study.mask_of(roi)
     # If few voxels are inside, flatnonzero is faster than numpy's argwhere.
-    filled = np.unravel_index(np.flatnonzero(inside.array), inside.shape)
-    points = inside.index_to_patient(np.stack(filled[::-1], axis=1))
-    beyond = outside_of(grid, points)
+    z, y, x = np.unravel_index(np.flatnonzero(inside.array), inside.shape)
+    points = inside.index_to_patient(np.stack([x, y, z], axis=1))
+    is_outside = outside_of(grid, points)
     mask = resample_mask(inside, grid)
     count = int(mask.array.sum())
     with located(patient=study.participant_id, roi=roi.roi_id):
-        if beyond.all():
+        if is_outside.all():
             raise CadError(
                 f"the ROI lies outside the image: its centre is at {point(points.mean(axis=0))} "
                 f"mm, the image's at {point(grid.centre)} mm (LPS)",
                 hint="mask and image must share one frame of reference",
             )
-        if beyond.any():
+        if is_outside.any():
             raise CadError(
-                f"the ROI leaves the image: {int(beyond.sum())} of its {len(beyond)} mask voxels "
-                "lie outside the field of view",
+                f"the ROI leaves the image: {int(is_outside.sum())} of its {len(is_outside)} mask "
+                "voxels lie outside the field of view",
                 hint="shrink the ROI or leave this image out",
             )
         if count < MIN_VOXELS:
-            size = " x ".join(f"{v:.3g}" for v in grid.spacing)
+            size = " x ".join(f"{step:.3g}" for step in grid.spacing)
             raise CadError(
                 f"the ROI has {count} voxels of {size} mm in the measured grid; "
                 f"at least {MIN_VOXELS} are needed",
@@ -271,8 +284,11 @@ def outside_of(grid: Volume, points: np.ndarray) -> np.ndarray:
     """
     index = grid.patient_to_index(points)
     last = np.array(grid.shape[::-1]) - 1
-    beyond: np.ndarray = np.any((index < -0.5 - 1e-3) | (index > last + 0.5 + 1e-3), axis=1)
-    return beyond
+    # The first and last voxels reach half a voxel beyond their centres.
+    before_first = index < -0.5 - _BORDER_ROUNDING
+    behind_last = index > last + 0.5 + _BORDER_ROUNDING
+    is_outside: np.ndarray = np.any(before_first | behind_last, axis=1)
+    return is_outside
 
 
 def overlaps(a: Volume, b: Volume) -> bool:
@@ -292,17 +308,20 @@ def overlaps(a: Volume, b: Volume) -> bool:
     bool
         False if the grids have no place in common for certain, else True.
     """
-    for grid, neighbour in ((a, b), (b, a)):
-        index = grid.patient_to_index(neighbour.outer_corners())
+    for grid, other in ((a, b), (b, a)):
+        corners = grid.patient_to_index(other.outer_corners())
         size = np.array(grid.shape[::-1])
-        if (index.max(axis=0) < -0.5).any() or (index.min(axis=0) > size - 0.5).any():
+        # Along each axis of the grid: all of the other grid lies before it, or all lies behind it
+        is_before = corners.max(axis=0) < -0.5
+        is_behind = corners.min(axis=0) > size - 0.5
+        if is_before.any() or is_behind.any():
             return False
     return True
 
 
 def point(xyz: Iterable[float]) -> str:
     """Return a place in mm as text for a message, to a tenth of a mm."""
-    return "(" + ", ".join(f"{v:.1f}" for v in xyz) + ")"
+    return "(" + ", ".join(f"{coordinate:.1f}" for coordinate in xyz) + ")"
 
 
 def _exact(
@@ -313,29 +332,35 @@ def _exact(
 
     A voxel of the grid and a voxel of the mask share a box. Its volume, relative to the grid's
     voxel, is the product of the overlaps along the three axes. These products are added over the
-    voxels of the mask (``box``).
+    voxels of the mask (``box``), one axis after the other. ``step`` and ``start`` give the mask's
+    axes and first voxel in voxels of the grid, and ``size`` the grid's shape; ``axes`` has the
+    cosines of grid and mask axes.
     """
-    out = box.astype(float)
     # ``order`` has, for each axis of the grid, the number of the mask's axis that is parallel to
-    # it.
-    order = [int(np.argmax(np.abs(axes[a]))) for a in range(3)]
-    out = out.transpose([2 - order[a] for a in (2, 1, 0)])
+    # it. Axes are counted as x, y, z; the axes of an array are z, y, x, so axis k is 2 - k there.
+    order = [int(np.argmax(np.abs(axes[grid_axis]))) for grid_axis in range(3)]
+    x, y, z = order
+    filled = box.astype(float).transpose([2 - z, 2 - y, 2 - x])
     # Positions are measured from the middle of the mask. The axes in files may be parallel only up
     # to 1e-7. With positions from a corner, a mirrored image would then give a slightly different
     # result.
     middle = start + step @ ((np.array(box.shape[::-1]) - 1) / 2)
     for grid_axis in range(3):
+        # Where the voxels of the mask begin and end; the mask's axis may run the other way.
         mask_axis = order[grid_axis]
         count = box.shape[2 - mask_axis]
         edges = middle[grid_axis] + step[grid_axis, mask_axis] * (np.arange(count + 1) - count / 2)
         low = np.minimum(edges[:-1], edges[1:])
         high = np.maximum(edges[:-1], edges[1:])
+        # The overlap of each voxel of the grid (rows) with each of the mask (columns)
         voxel = np.arange(size[grid_axis])[:, None]
         overlap = np.minimum(high, voxel + 0.5) - np.maximum(low, voxel - 0.5)
-        out = np.moveaxis(
-            np.tensordot(np.clip(overlap, 0, None), out, axes=(1, 2 - grid_axis)), 0, 2 - grid_axis
-        )
-    return out
+        overlap = np.clip(overlap, 0, None)  # voxels that lie apart do not overlap
+        # tensordot puts the axis of the grid first; it goes back to its place.
+        array_axis = 2 - grid_axis
+        filled = np.tensordot(overlap, filled, axes=(1, array_axis))
+        filled = np.moveaxis(filled, 0, array_axis)
+    return filled
 
 
 def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -345,23 +370,27 @@ def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndar
     and ``start`` give the mask's axes and first voxel in voxels of the grid, and ``size`` the
     grid's shape.
     """
-    inverse = np.linalg.inv(step)
+    to_mask = np.linalg.inv(step)
     # In each voxel of the grid, neighbouring points are at most a third of a mask voxel apart,
     # unless this needs more than _MAX_SAMPLES points along an axis.
-    reach = np.abs(inverse).max(axis=0)
-    samples = np.clip(np.ceil(3 * reach), _MIN_SAMPLES, _MAX_SAMPLES).astype(int)
-    offsets = [(np.arange(n) + 0.5) / n - 0.5 for n in samples]
-    centres = np.stack(
-        np.meshgrid(*(np.arange(n, dtype=float) for n in size), indexing="ij"), axis=-1
-    ).reshape(-1, 3)
-    base = (centres - start) @ inverse.T + 0.5
+    mask_voxels = np.abs(to_mask).max(axis=0)  # across a voxel of the grid, along each axis
+    n_samples = np.clip(np.ceil(3 * mask_voxels), _MIN_SAMPLES, _MAX_SAMPLES).astype(int)
+    offsets = [(np.arange(count) + 0.5) / count - 0.5 for count in n_samples]
+
+    # The centres of the grid's voxels as places in the mask. By the added half, the whole part of
+    # a place is the index of the voxel that it lies in.
+    indices = [np.arange(length, dtype=float) for length in size]
+    centres = np.stack(np.meshgrid(*indices, indexing="ij"), axis=-1).reshape(-1, 3)
+    places = (centres - start) @ to_mask.T + 0.5
+
+    # A border of empty voxels around the mask takes all points that lie outside of it.
     padded = np.pad(box, 1)
-    limit = np.array(box.shape[::-1])
-    filled = np.zeros(len(base))
+    mask_size = np.array(box.shape[::-1])
+    filled = np.zeros(len(places))
     for dx in offsets[0]:
         for dy in offsets[1]:
             for dz in offsets[2]:
-                shifted = np.floor(base + inverse @ np.array([dx, dy, dz])).astype(int)
-                index = np.clip(shifted, -1, limit) + 1
+                sampled = np.floor(places + to_mask @ np.array([dx, dy, dz])).astype(int)
+                index = np.clip(sampled, -1, mask_size) + 1
                 filled += padded[index[:, 2], index[:, 1], index[:, 0]]
-    return (filled / float(np.prod(samples))).reshape(size).transpose(2, 1, 0)
+    return (filled / float(np.prod(n_samples))).reshape(size).transpose(2, 1, 0)

@@ -70,15 +70,18 @@ def nrrd_grid(path: Path, entries: dict[str, str], lengths: tuple[int, int, int]
     kinds = entries.get("kinds", "domain").lower().split()
     if not {*kinds} <= {"domain", "space", "none", "???"}:
         raise _unplaced(path, f"kinds = {entries['kinds'][:40]!r}, read are three axes of space")
+    # The place could be stated a second time in these fields. They may only be without a value.
+    no_values = r'((nan|"")\s*)*'
     for name in ("spacings", "axis mins", "axis maxs", "units", "space dimension"):
         value = entries.get(name.replace(" ", ""), "")
-        if not re.fullmatch(r'((nan|"")\s*)*', value.lower()):
+        if not re.fullmatch(no_values, value.lower()):
             raise _unplaced(
                 path,
                 f"{name} = {value[:40]!r} beside space directions, which alone state the steps",
             )
     steps = _entry_numbers(path, entries, "space directions", rf"(?:{_VECTOR}\s*){{3}}")
     origin = _entry_numbers(path, entries, "space origin", _VECTOR)
+    # The header has the step along each axis of the image as a vector; here it becomes a column.
     matrix = steps.reshape(3, 3).T * np.array(signs)[:, None]
     return _grid_of_axes(path, lengths, matrix, origin * signs)
 
@@ -113,19 +116,19 @@ def meta_grid(path: Path, entries: dict[str, str], lengths: tuple[int, int, int]
         raise _unplaced(path, f"DistanceUnits = {unit[:40]!r}, read is mm")
     spacing = _meta_numbers(path, entries, "ElementSpacing", 3)
     origin = _meta_numbers(path, entries, "Offset", 3)
+    # The header has the axes of the image one after another; here each becomes a column.
     axes = _meta_numbers(path, entries, "TransformMatrix", 9).reshape(3, 3).T
     # A negative step between voxels would turn its axis round, and a step of 0 has no direction.
     if not (spacing > 0).all():
         raise _unplaced(
             path, f"ElementSpacing = {entries['ElementSpacing'][:40]!r}, read are steps above 0"
         )
+    # Only some programs rotate the image about this point, so that it may only be 0.
     centre = entries.get("CenterOfRotation", "0 0 0")
-    if np.any(
-        _entry_numbers(
-            path, {"CenterOfRotation": centre}, "CenterOfRotation", _pattern_of_numbers(3)
-        )
-        != 0
-    ):
+    centre_numbers = _entry_numbers(
+        path, {"CenterOfRotation": centre}, "CenterOfRotation", _pattern_of_numbers(3)
+    )
+    if np.any(centre_numbers != 0):
         raise _unplaced(path, f"CenterOfRotation = {centre[:40]!r}, read is 0 0 0")
     _check_letters(path, entries.get("AnatomicalOrientation", "???"), axes)
     return _grid_of_axes(path, lengths, axes * spacing, origin)
@@ -209,14 +212,16 @@ def _check_letters(path: Path, letters: str, axes: np.ndarray) -> None:
     reference of MetaImage it is the letter of the side to which the axis goes. RAI and LPS may
     therefore both stand for axes that go to the left, back and head.
     """
-    if letters == "???":
+    if letters == "???":  # MetaImage's text for directions that are not stated
         return
     agrees = False
     if re.fullmatch("[LRPASI]{3}", letters):
+        # How far each axis goes to the side of its letter; below 0, it comes from there.
         cosines = np.empty(3)
         for column, letter in enumerate(letters):
-            axis, sense = _LETTERS[letter]
-            cosines[column] = axes[axis, column] * sense
+            patient_axis, sense = _LETTERS[letter]
+            cosines[column] = axes[patient_axis, column] * sense
+        # All letters must follow one of the two customs.
         agrees = bool((cosines > 0).all() or (cosines < 0).all())
     if not agrees:
         raise _unplaced(
@@ -232,6 +237,11 @@ def _grid_of_axes(
     """Return a grid from the steps of its axes (columns of ``matrix``) and its first voxel (mm)."""
     with located(file=path):
         spacing = np.linalg.norm(matrix, axis=0)
-        array = np.broadcast_to(np.uint8(0), lengths[::-1])
+        # Volume refuses a step of 0, which must not be divided by before.
         direction = matrix / np.where(spacing > 0, spacing, 1.0)
-        return Volume(array, triple(spacing), triple(origin), direction)
+        return Volume(
+            array=np.broadcast_to(np.uint8(0), lengths[::-1]),  # needs no memory
+            spacing=triple(spacing),
+            origin=triple(origin),
+            direction=direction,
+        )

@@ -29,7 +29,8 @@ from cad.base.regular import MIB, file_kind
 from cad.mri.imaging.header_grids import meta_grid, nrrd_grid, unplaced_kind
 from cad.mri.imaging.volume import Volume
 
-_HEADER_BYTES = 65536
+_HEADER_BYTES = 65536  # as many bytes of a file are searched for its header
+# The number of bytes of each type of voxel, and the types of each number of bytes.
 _META_BYTES = {
     "MET_CHAR": 1,
     "MET_UCHAR": 1,
@@ -171,6 +172,7 @@ _PLAIN_NAME = re.compile(r"[^/\\%\s\x00-\x1f\x7f]+")
 # Suffixes of the files that are read: True for NRRD, False for MetaImage. Files of other kinds are
 # refused, because they never state where the image lies in the patient.
 _SUFFIXES = {".nrrd": True, ".nhdr": True, ".mha": False, ".mhd": False}
+_WITH_GZIP_HEADER = 16  # added to zlib's window bits for data that begin with a header of gzip
 _HINT = "convert it to NIfTI, or to MetaImage or NRRD in one file"
 
 
@@ -237,8 +239,9 @@ def read_own_voxels(path: Path, kind: np.dtype[Any]) -> np.ndarray:
         )
     with voxels.file.open("rb") as stream:
         stream.seek(voxels.start)
-        content = stream.read(voxels.size + 1) if voxels.packed is None else b""
-        if voxels.packed is not None:
+        if voxels.packed is None:
+            content = stream.read(voxels.size + 1)  # a byte more shows whether anything follows
+        else:
             content = _unpacked_voxels(stream, voxels)
     if len(content) != voxels.size:
         raise CadError(
@@ -257,15 +260,17 @@ def _unpacked_voxels(stream: io.BufferedReader, voxels: _Voxels) -> bytes:
     """Return the unpacked voxels; empty if they end early, or if anything follows them."""
     unpacker = zlib.decompressobj(wbits=voxels.packed or 0)
     blocks: list[bytes] = []
-    count = 0
-    while not unpacker.eof and count <= voxels.size:
+    unpacked_bytes = 0
+    # No more is unpacked than the header states, whatever the file would give.
+    while not unpacker.eof and unpacked_bytes <= voxels.size:
         packed = unpacker.unconsumed_tail or stream.read(MIB)
         if not packed:
             break
-        blocks.append(unpacker.decompress(packed, MIB))
-        count += len(blocks[-1])
-    behind = len(unpacker.unused_data) + len(stream.read(1))
-    return b"".join(blocks) if unpacker.eof and not behind else b""
+        block = unpacker.decompress(packed, MIB)
+        blocks.append(block)
+        unpacked_bytes += len(block)
+    bytes_behind = len(unpacker.unused_data) + len(stream.read(1))
+    return b"".join(blocks) if unpacker.eof and not bytes_behind else b""
 
 
 @door("in", "MetaImage", limit=MAX_IMAGE)
@@ -301,22 +306,27 @@ def check_header(path: Path) -> _Voxels:
             file=path,
             hint="give it the name of its kind: .nrrd or .nhdr, .mha or .mhd",
         )
-    voxels = _of_nrrd(path, start) if nrrd else _of_meta(path, start)
-    stored = voxels.file.stat().st_size - voxels.start
-    if voxels.packed is None and stored != voxels.size:
+    voxels = _voxels_of_nrrd(path, start) if nrrd else _voxels_of_meta(path, start)
+    stored_bytes = voxels.file.stat().st_size - voxels.start
+    if voxels.packed is None and stored_bytes != voxels.size:
         raise CadError(
-            f"the header states {voxels.size:,} bytes of voxels, and {max(stored, 0):,} follow it",
+            f"the header states {voxels.size:,} bytes of voxels, and {max(stored_bytes, 0):,} "
+            "follow it",
             file=voxels.file,
             hint="the file was cut off or changed: copy or export it again",
         )
     if voxels.packed is not None:
-        check_inflation(max(stored, 1), voxels.size, MAX_IMAGE, "voxels")
+        # Without a stored byte nothing could be said of how far the voxels were packed.
+        check_inflation(max(stored_bytes, 1), voxels.size, MAX_IMAGE, "voxels")
     return voxels
 
 
-def _of_meta(path: Path, start: bytes) -> _Voxels:
-    """Return where the voxels of a MetaImage file are, by the text of its header."""
-    entries, offset = _meta_entries(path, start)
+def _voxels_of_meta(path: Path, start: bytes) -> _Voxels:
+    """Return where the voxels of a MetaImage file are, by the text of its header.
+
+    ``start`` are the first bytes of the file.
+    """
+    entries, header_end = _meta_entries(path, start)
     _require_value(path, entries, "NDims", "3")
     _require_value(path, entries, "BinaryData", "True", "False")
     _require_value(path, entries, "HeaderSize", "0")
@@ -330,31 +340,43 @@ def _of_meta(path: Path, start: bytes) -> _Voxels:
         _require_value(path, entries, key, "True", "False")
     if entries.get("BinaryData", "True") != "True":
         raise CadError("voxels as text are not read", file=path, hint=_HINT)
-    kind = entries.get("ElementType", "")
-    if kind not in _META_BYTES:
-        raise CadError(f"ElementType {kind[:40]!r} is no number", file=path, hint=_HINT)
+    voxel_type = entries.get("ElementType", "")
+    if voxel_type not in _META_BYTES:
+        raise CadError(f"ElementType {voxel_type[:40]!r} is no number", file=path, hint=_HINT)
     lengths = _lengths(path, entries.get("DimSize", ""))
-    orders = {entries.get(key) for key in ("BinaryDataByteOrderMSB", "ElementByteOrderMSB")}
-    if orders >= {"True", "False"}:
+    # Whether the most significant byte is first may stand under two keys.
+    big_endian = {entries.get(key) for key in ("BinaryDataByteOrderMSB", "ElementByteOrderMSB")}
+    if big_endian >= {"True", "False"}:
         raise CadError("two byte orders of one image", file=path, hint=_HINT)
+
+    # Where the voxels are: behind the header, or in a file beside it
     name = entries["ElementDataFile"]
-    inside = name in ("LOCAL", "Local")
-    file = path if inside else _file_beside(path, name)
-    first = offset if inside else 0
-    if not inside:
-        _require_end(path, start[offset:])
+    if name in ("LOCAL", "Local"):
+        file = path
+        voxels_begin = header_end
+    else:
+        file = _file_beside(path, name)
+        voxels_begin = 0
+        _require_end(path, start[header_end:])
     packed = zlib.MAX_WBITS if entries.get("CompressedData") == "True" else None
     if packed is not None and "CompressedDataSize" in entries:
-        _require_value(path, entries, "CompressedDataSize", str(file.stat().st_size - first))
-    size = math.prod(lengths) * _META_BYTES[kind]
-    grid = meta_grid(path, entries, lengths)
-    return _Voxels(file, first, size, packed, grid, "True" in orders, nrrd=False)
+        _require_value(path, entries, "CompressedDataSize", str(file.stat().st_size - voxels_begin))
+    return _Voxels(
+        file=file,
+        start=voxels_begin,
+        size=math.prod(lengths) * _META_BYTES[voxel_type],
+        packed=packed,
+        grid=meta_grid(path, entries, lengths),
+        big_endian="True" in big_endian,
+        nrrd=False,
+    )
 
 
 def _meta_entries(path: Path, start: bytes) -> tuple[dict[str, str], int]:
     """Return the entries of a MetaImage header by key, and the number of bytes that they fill."""
     entries: dict[str, str] = {}
     offset = 0
+    # ElementDataFile is the last entry of a header; voxels may follow it.
     while "ElementDataFile" not in entries:
         end = start.find(b"\n", offset)
         # If the header is a file of its own, its last line may end with the file, without a line
@@ -379,63 +401,84 @@ def _meta_entries(path: Path, start: bytes) -> tuple[dict[str, str], int]:
                 file=path,
                 hint=_HINT,
             )
-        usual = _META_SPELLINGS.get(key.lower(), key)
-        if key != usual:
+        metaio_spelling = _META_SPELLINGS.get(key.lower(), key)
+        if key != metaio_spelling:
             # MetaIO ignores a key in another spelling, so the entry would be lost.
-            raise CadError(f"the key {key!r} must be spelled {usual}", file=path, hint=_HINT)
+            problem = f"the key {key!r} must be spelled {metaio_spelling}"
+            raise CadError(problem, file=path, hint=_HINT)
         entries[key] = value.strip()
     return entries, offset
 
 
-def _of_nrrd(path: Path, start: bytes) -> _Voxels:
-    """Return where the voxels of an NRRD file are, by the text of its header."""
-    end = re.search(rb"\r?\n\r?\n", start)
-    head = start[: end.start()] if end else start.rstrip(b"\r\n")
-    entries = _nrrd_entries(path, head)
+def _voxels_of_nrrd(path: Path, start: bytes) -> _Voxels:
+    """Return where the voxels of an NRRD file are, by the text of its header.
+
+    ``start`` are the first bytes of the file.
+    """
+    # An empty line ends the header. A header that is a file of its own may do without.
+    empty_line = re.search(rb"\r?\n\r?\n", start)
+    header = start[: empty_line.start()] if empty_line else start.rstrip(b"\r\n")
+    entries = _nrrd_entries(path, header)
     _require_value(path, entries, "dimension", "3")
     _require_value(path, entries, "lineskip", "0")
     _require_value(path, entries, "byteskip", "0")
     # The format takes the names of encodings in any capitals.
     entries["encoding"] = entries.get("encoding", "raw").lower()
     _require_value(path, entries, "encoding", "raw", "gzip", "gz")
-    kind = entries.get("type", "").lower()
-    width = next((size for size, names in _NRRD_BYTES.items() if kind in names), 0)
-    if not width:
-        raise CadError(f"type {kind[:40]!r} is no number", file=path, hint=_HINT)
+    voxel_type = entries.get("type", "").lower()
+    bytes_of_voxel = 0
+    for size, names in _NRRD_BYTES.items():
+        if voxel_type in names:
+            bytes_of_voxel = size
+    if not bytes_of_voxel:
+        raise CadError(f"type {voxel_type[:40]!r} is no number", file=path, hint=_HINT)
     _require_value(path, entries, "endian", "little", "big")
     lengths = _lengths(path, entries.get("sizes", ""))
-    packed = 16 + zlib.MAX_WBITS if entries["encoding"] != "raw" else None
+
+    # Where the voxels are: behind the header, or in a file beside it
     data_file = entries.get("datafile", "")
-    if not data_file and end is None:
+    if not data_file and empty_line is None:
         raise CadError(
             f"an NRRD header without an empty line at its end in its first {_HEADER_BYTES:,} bytes",
             file=path,
             hint=_HINT,
         )
-    file = _file_beside(path, data_file) if data_file else path
-    first = end.end() if end and not data_file else 0
+    header_end = empty_line.end() if empty_line else len(start)
     if data_file:
-        _require_end(path, start[end.end() :] if end else b"")
-    size = math.prod(lengths) * width
-    grid = nrrd_grid(path, entries, lengths)
-    return _Voxels(file, first, size, packed, grid, entries.get("endian") == "big", nrrd=True)
+        file = _file_beside(path, data_file)
+        voxels_begin = 0
+        _require_end(path, start[header_end:])
+    else:
+        file = path
+        voxels_begin = header_end
+    packed = _WITH_GZIP_HEADER + zlib.MAX_WBITS if entries["encoding"] != "raw" else None
+    return _Voxels(
+        file=file,
+        start=voxels_begin,
+        size=math.prod(lengths) * bytes_of_voxel,
+        packed=packed,
+        grid=nrrd_grid(path, entries, lengths),
+        big_endian=entries.get("endian") == "big",
+        nrrd=True,
+    )
 
 
-def _nrrd_entries(path: Path, head: bytes) -> dict[str, str]:
+def _nrrd_entries(path: Path, header: bytes) -> dict[str, str]:
     """Return the fields of an NRRD header by their usual names; notes are left out."""
     entries: dict[str, str] = {}
-    for row in head.split(b"\n")[1:]:
+    for row in header.split(b"\n")[1:]:  # the first line names the format and its version
         line = _text_of_line(row)
         # As in the library for NRRD, the mark that comes first decides: ": " ends the name of a
         # field, and ":=" ends the key of a note.
         field, colon, value = line.partition(": ")
-        key, note, _ = line.partition(":=")
-        if line.startswith("#") or (note and len(key) < len(field)):
+        key, note_mark, _ = line.partition(":=")
+        if line.startswith("#") or (note_mark and len(key) < len(field)):
             _check_line(path, line, "", _LONGEST_NOTE)
             continue
         _check_line(path, field, value, _LONGEST_FIELD)
         name = _NRRD_NAMES.get(field.strip().lower(), "")
-        if not colon or note or not name or name in entries:
+        # A line with both marks is refused, because a program may take the other one first.
+        if not colon or note_mark or not name or name in entries:
             raise CadError(
                 f"no entry of an NRRD header, or one that stands twice: {field.strip()[:60]!r}",
                 file=path,
@@ -474,7 +517,10 @@ def _require_end(path: Path, behind: bytes) -> None:
 
 
 def _check_line(path: Path, key: str, value: str, longest: int) -> None:
-    """Refuse a line of a header that is very long or holds characters that cannot be printed."""
+    """Refuse a line of a header that is very long or holds characters that cannot be printed.
+
+    The libraries that read the header would write a long text beyond the end of a message.
+    """
     line = (key + value).replace("\t", " ").removesuffix("\r")
     if len(line) > longest or not line.isprintable():
         raise CadError(
@@ -498,7 +544,7 @@ def _require_number(path: Path, entries: dict[str, str], key: str, number: float
     try:
         stated = float(entries.get(key, number))
     except ValueError:
-        stated = math.nan
+        stated = math.nan  # differs from every number
     if stated != number:
         raise CadError(f"{key} = {entries[key][:40]!r}, read is {number:g}", file=path, hint=_HINT)
 
@@ -514,7 +560,9 @@ def _lengths(path: Path, text: str) -> tuple[int, int, int]:
 
 def _file_beside(path: Path, name: str) -> Path:
     """Return the path of a plain file in the header's folder; raise an error for any other name."""
-    beside = path.with_name(name) if _PLAIN_NAME.fullmatch(name) and name != "LIST" else None
+    # MetaImage writes LIST where the names of several files follow.
+    is_plain = _PLAIN_NAME.fullmatch(name) and name != "LIST"
+    beside = path.with_name(name) if is_plain else None
     if beside is None or beside.is_symlink() or file_kind(beside) or beside == path:
         raise CadError(
             f"its voxels are said to be in {name[:80]!r}: read is the file itself, or one plain "

@@ -17,6 +17,7 @@ from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume, triple
 
 MOST_VOXELS = 200_000_000
+_COUNT_ROUNDING = 1e-3
 
 
 def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
@@ -40,24 +41,26 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
     """
     if min(spacing) < 0:
         raise CadError(f"a voxel spacing is positive, or 0 to keep the axis, found {spacing} mm")
-    old = np.array(image.spacing)
-    new = np.where(np.array(spacing) > 0, spacing, old)
-    count = np.array(image.shape[::-1])
+    # All of these are along x, y, z.
+    old_spacing = np.array(image.spacing)
+    new_spacing = np.where(np.array(spacing) > 0, spacing, old_spacing)
+    old_count = np.array(image.shape[::-1])
     # Files store the voxel size with seven digits. The tolerance of 1e-3 keeps this rounding from
     # adding a voxel.
-    size = np.ceil(count * old / new - 1e-3).astype(int)
+    new_count = np.ceil(old_count * old_spacing / new_spacing - _COUNT_ROUNDING).astype(int)
     # The number of voxels is checked before the array is made. With a voxel size of 1e-3 mm by a
     # typing error, the array would need terabytes.
-    if int(np.prod(size)) > MOST_VOXELS:
+    if int(np.prod(new_count)) > MOST_VOXELS:
         raise CadError(
-            f"a spacing of {tuple(new)} mm makes {np.prod(size):,} voxels of one image",
+            f"a spacing of {tuple(new_spacing)} mm makes {np.prod(new_count):,} voxels of one "
+            "image",
             hint="choose a coarser images.spacing",
         )
     # ``first`` is the place of the first new voxel as an index in the old grid. Both grids have one
     # centre, so that a larger new grid extends beyond the old grid equally on both sides.
-    first = (count - 1) / 2 - (size - 1) / 2 * new / old
-    grid = image.beginning_at(np.zeros(size[::-1], np.float32), first)
-    return replace(grid, spacing=triple(new))
+    first = (old_count - 1) / 2 - (new_count - 1) / 2 * new_spacing / old_spacing
+    grid = image.beginning_at(np.zeros(new_count[::-1], np.float32), first)
+    return replace(grid, spacing=triple(new_spacing))
 
 
 def interpolate(
@@ -106,9 +109,10 @@ def at_spacing(study: Study, settings: ImageSettings) -> Study:
         ``spacing_t2w``, ``spacing_adc`` and the kind of interpolation.
     """
     out = replace(study)
-    how = (settings.interpolation, settings.whole_numbers)
+    kind = settings.interpolation
+    whole = settings.whole_numbers
     if study.t2w is not None:
-        out.t2w = interpolate(study.t2w, settings.spacing_t2w, *how)
+        out.t2w = interpolate(study.t2w, settings.spacing_t2w, kind, whole)
     if study.adc is not None:
-        out.adc = interpolate(study.adc, settings.spacing_adc, *how)
+        out.adc = interpolate(study.adc, settings.spacing_adc, kind, whole)
     return out

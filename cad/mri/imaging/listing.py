@@ -30,9 +30,10 @@ from cad.mri.imaging.frames import (
 )
 from cad.mri.imaging.pixels import decoded
 
+# The endings of other formats. Such files are often beside images, and are not opened.
 _NOT_DICOM = re.compile(r"\.(nii|gz|csv|tsv|json|md|txt|ya?ml|png|jpe?g|pdf|xml|html?|zip|nrrd)$")
 _NAMED_DICOM = (".dcm", ".dicom")
-_DIRECTORY = "1.2.840.10008.1.3.10"
+_DIRECTORY = "1.2.840.10008.1.3.10"  # class of a DICOMDIR, the table of contents of a disc
 # Segmentations and structure sets. An object is listed if its Modality or its class is one of them.
 _DRAWN = ("SEG", "RTSTRUCT")
 _DRAWN_CLASSES = (
@@ -81,24 +82,25 @@ class Listing:
         with the other listing's file, this listing's file, and the UID, as :func:`check_copy` takes
         them. An error that ``check`` raises is added to ``unreadable``.
         """
-        twice = set()
+        second_files = set()
         for uid in self.instances.keys() & other.instances.keys():
             path = other.instances[uid]
-            twice.add(path)
+            second_files.add(path)
             try:
                 check(path, self.instances[uid], uid)
             except (CadError, OSError) as error:
                 self.unreadable.append(as_problem(error).naming(file=path))
         for study, frames in other.studies.items():
-            self.studies[study] += [f for f in frames if f.path not in twice]
+            self.studies[study] += [frame for frame in frames if frame.path not in second_files]
         for study, paths in other.objects.items():
-            self.objects[study] += [p for p in paths if p not in twice]
+            self.objects[study] += [path for path in paths if path not in second_files]
         for study, owners in other.owners.items():
             self.owners[study] |= owners
         for study, persons_of_study in other.persons.items():
             self.persons[study] |= persons_of_study
-        for study, series in other.unusable.items():
-            self.unusable[study] = {**series, **self.unusable[study]}
+        # Of a series or an instance that both have, this listing's entry is kept.
+        for study, errors_by_series in other.unusable.items():
+            self.unusable[study] = {**errors_by_series, **self.unusable[study]}
         self.unreadable += other.unreadable
         self.instances = {**other.instances, **self.instances}
 
@@ -150,31 +152,41 @@ def as_problem(error: CadError | OSError) -> CadError:
 
 
 def _add_file(listing: Listing, path: Path, twins: Twins) -> None:
+    """Add the planes of a DICOM image, or the path of a drawing, to a listing.
+
+    Objects of other kinds, and copies of a listed file, are passed over. ``twins`` are the frames
+    of earlier images, with which a header like one of theirs is read faster.
+    """
     extract = read_excerpt(path, TAGS)
     frame = None if extract is None else twin(extract, path, twins)
     if frame is not None and frame.sop_uid:
+        # The owner and the person are those of the earlier image, and are listed already.
         if _is_first_instance(listing, path, frame.sop_uid):
             listing.studies[frame.study_uid].append(frame)
             listing.instances[frame.sop_uid] = path
         return
+
+    # The kind of object
     dataset = dataset_of(extract) if extract else read_header(path, TAGS)
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
-        return  # the table of contents of a disc (DICOMDIR) lists files and has no image
+        return  # it lists files and has no image
     study = str(dataset.get("StudyInstanceUID", "") or "")
-    kind = getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
-    image = "Image Storage" in kind or "Parametric Map" in kind
-    named = str(dataset.get("Modality", "")) in _DRAWN or kind in _DRAWN_CLASSES
-    drawn = named and bool(study)
-    if not drawn and not image:
+    # A file that states no class is taken for an image.
+    class_name = getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
+    is_image = "Image Storage" in class_name or "Parametric Map" in class_name
+    has_drawn_kind = str(dataset.get("Modality", "")) in _DRAWN or class_name in _DRAWN_CLASSES
+    is_drawing = has_drawn_kind and bool(study)
+    if not is_drawing and not is_image:
         return
-    if not drawn:
+    if not is_drawing:
         for keyword in ("StudyInstanceUID", "Rows", "Columns"):
             required(dataset, keyword)
+
     uid = str(dataset.get("SOPInstanceUID", ""))
     if not _is_first_instance(listing, path, uid):
         return
     listing.persons[study] |= persons(dataset)
-    if drawn:
+    if is_drawing:
         listing.owners[study].add(single_text(dataset.get("PatientID"), "PatientID"))
         listing.objects[study].append(path)
     else:
@@ -182,7 +194,9 @@ def _add_file(listing: Listing, path: Path, twins: Twins) -> None:
             listing.owners[study].add(single_text(dataset.get("PatientID"), "PatientID"))
             listing.studies[study] += frames_of(dataset, path, extract, twins)
         except CadError as error:
-            listing.unusable[study][str(dataset.get("SeriesInstanceUID", ""))] = CadError(
+            # The series is left out, and the other series of the study can still be used.
+            series_uid = str(dataset.get("SeriesInstanceUID", ""))
+            listing.unusable[study][series_uid] = CadError(
                 f"series {dataset.get('SeriesNumber', '')}: {error.problem}",
                 hint=error.hint,
                 file=path,
@@ -196,9 +210,11 @@ def _is_first_instance(listing: Listing, path: Path, uid: str) -> bool:
 
     If it is not, an error is raised unless the file is a copy of the first one.
     """
-    if first := listing.instances.get(uid):
-        check_copy(path, first, uid)
-    return first is None
+    first = listing.instances.get(uid)
+    if first is None:
+        return True
+    check_copy(path, first, uid)
+    return False
 
 
 def check_copy(path: Path, first: Path, uid: str) -> None:
@@ -221,14 +237,17 @@ def check_copy(path: Path, first: Path, uid: str) -> None:
     """
     dataset = read_dataset(first, force=True)
     copy = read_dataset(path, force=True)
-    same = read_bytes(path, MAX_IMAGE) == read_bytes(first, MAX_IMAGE) or dataset == copy
-    if not same and dataset.file_meta.get("TransferSyntaxUID") != copy.file_meta.get(
-        "TransferSyntaxUID"
-    ):  # both files may be one image with different compression
-        a = frames_of(dataset, path)
-        b = frames_of(copy, path)
-        same = a == b and bool((decoded(dataset, first) == decoded(copy, path)).all())
-    if not same:
+    is_copy = read_bytes(path, MAX_IMAGE) == read_bytes(first, MAX_IMAGE) or dataset == copy
+    syntax = dataset.file_meta.get("TransferSyntaxUID")
+    syntax_of_copy = copy.file_meta.get("TransferSyntaxUID")
+    if not is_copy and syntax != syntax_of_copy:
+        # Both files may be one image with different compression. A frame names its file, so both
+        # are read as if they were of one.
+        frames = frames_of(dataset, path)
+        frames_of_copy = frames_of(copy, path)
+        if frames == frames_of_copy:
+            is_copy = bool((decoded(dataset, first) == decoded(copy, path)).all())
+    if not is_copy:
         raise CadError(
             f"two different files claim to be the instance {uid}: this one and {first.name}",
             hint="keep the one that the archive holds",

@@ -28,4 +28,7 @@ def maker(stated: object) -> str:
     ('Siemens', '')
     """
     text = str(stated or "").strip().casefold()
-    return next((word for start, word in _MAKERS.items() if text.startswith(start)), "")
+    for beginning, name in _MAKERS.items():
+        if text.startswith(beginning):
+            return name
+    return ""

@@ -32,7 +32,7 @@ RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 # Level of gzip compression: the best level of the library ISA-L. Compared with level 4 of zlib, it
 # takes a sixth of the time, and files of MR images are .4 % larger.
 COMPRESSION = 3
-_SCANNER = 1
+_SCANNER = 1  # code of sform and qform: the coordinates are those of the scanner
 # By length of the NIfTI header (bytes): the name of nibabel's class, and the place and type of the
 # number that says where the voxels begin. The class is named and not imported: nibabel imports
 # pydicom with all decoders, and is therefore loaded with the first image only.
@@ -40,7 +40,7 @@ _NIFTI = {348: ("Nifti1Header", 108, "f"), 540: ("Nifti2Header", 168, "q")}
 # By length of the header: position of the magic number, and its value for a file that contains its
 # own voxels. A file with the value `ni1` has its voxels in another file.
 _MAGIC = {348: (344, b"n+1\0"), 540: (4, b"n+2\0\r\n\x1a\n")}
-_NIFTI_START = 540
+_LONGEST_HEADER = 540
 _LAST_START = MIB
 # A header may state the place of an image twice, by sform and by qform. For each corner of the
 # image, the two places may differ by at most this distance (mm). A qform stores a rotation by three
@@ -48,6 +48,8 @@ _LAST_START = MIB
 # its sform.
 _FORM_TOLERANCE_MM = 1.0
 _LARGEST = 1e30
+# A label may differ from a whole number by this much.
+_LABEL_ROUNDING = 1e-3
 # Decimals (mm) to which the middle of an image is rounded. Files store positions with errors of
 # some 1e-5 mm, which differ with the order in which axes are stored. The middle of an image does
 # not depend on this order.
@@ -114,7 +116,7 @@ def read_stored(path: Path) -> Volume:
         its place in the patient, or a direction that is not orthonormal.
     """
     array, affine = _load_voxels(path)
-    if array.ndim == 4 and array.shape[3] == 1:
+    if array.ndim == 4 and array.shape[3] == 1:  # some programs write one image as a series of one
         array = array[..., 0]
     if array.ndim != 3:
         raise CadError(f"expected 3 axes, found shape {array.shape}", file=path)
@@ -148,7 +150,7 @@ def read_label_map(path: Path) -> Volume:
         whole = np.round(array)
         # Some programs store a label map with a scale factor. Its labels then differ slightly from
         # whole numbers when they are read.
-        if not np.isfinite(array).all() or np.abs(array - whole).max() > 1e-3:
+        if not np.isfinite(array).all() or np.abs(array - whole).max() > _LABEL_ROUNDING:
             raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
         array = whole.astype(np.int32)
     if array.min() < 0:
@@ -214,7 +216,7 @@ def read_grid(path: Path) -> sitk.Image:
     CadError
         As :func:`read_image`.
     """
-    if path.name.endswith((".nii", ".nii.gz")):
+    if path.name.endswith((".nii", ".nii.gz")):  # SimpleITK would not check both of its places
         return read_stored(path).to_sitk()
     with reading(path, "not a readable image file", "copy or export it again"):
         return _stored_image(path)
@@ -235,10 +237,10 @@ def _stored_image(path: Path) -> sitk.Image:
     reader.SetImageIO("NrrdImageIO" if voxels.nrrd else "MetaImageIO")
     reader.SetFileName(str(path))
     reader.ReadImageInformation()
-    lengths = voxels.grid.shape[::-1]
+    size_by_header = voxels.grid.shape[::-1]
     size = reader.GetSize()
-    if size != lengths or reader.GetNumberOfComponents() != 1:
-        raise CadError(f"expected {lengths} numbers, found size {size}")
+    if size != size_by_header or reader.GetNumberOfComponents() != 1:  # one number for each voxel
+        raise CadError(f"expected {size_by_header} numbers, found size {size}")
     library_grid = replace(
         voxels.grid,
         spacing=reader.GetSpacing(),
@@ -252,10 +254,10 @@ def _stored_image(path: Path) -> sitk.Image:
             file=path,
             hint="convert it to NIfTI with a tool that keeps the geometry",
         )
-    kind = _NUMPY_TYPES.get(reader.GetPixelID())
-    if kind is None:
+    voxel_type = _NUMPY_TYPES.get(reader.GetPixelID())
+    if voxel_type is None:
         raise CadError(f"voxels of type {reader.GetPixelIDValue()}, which are not read")
-    image = sitk.GetImageFromArray(read_own_voxels(path, np.dtype(kind)))
+    image = sitk.GetImageFromArray(read_own_voxels(path, np.dtype(voxel_type)))
     image.SetOrigin(reader.GetOrigin())
     image.SetSpacing(reader.GetSpacing())
     image.SetDirection(reader.GetDirection())
@@ -317,15 +319,16 @@ def read_dynamic(path: Path) -> Dynamic:
         times = times - times[0]
     if not np.isfinite(times).all():
         raise CadError("VolumeTiming must be finite seconds", file=sidecar_path(path))
-    repetition = positive(sidecar, "RepetitionTime", path)
-    angle = positive(sidecar, "FlipAngle", path)
+    repetition_time = positive(sidecar, "RepetitionTime", path)
+    flip_angle = positive(sidecar, "FlipAngle", path)
     with reading(path, "not a dynamic series"):
-        stored = _checked_volume(array.T[0], affine, path)
-        grid = _settled(stored)
         frames = array.T
+        stored = _checked_volume(frames[0], affine, path)
+        # upright() returns the volume itself if its axes need no change. Only otherwise are the
+        # frames copied, which may take much memory.
         if stored.upright() is not stored:
             frames = np.stack([stored.with_array(frame).upright().array for frame in frames])
-        return Dynamic(frames, grid, times, repetition, angle)
+        return Dynamic(frames, _settled(stored), times, repetition_time, flip_angle)
 
 
 def write_dynamic(path: Path, dynamic: Dynamic, sidecar: JsonObject | None = None) -> None:
@@ -340,7 +343,7 @@ def write_dynamic(path: Path, dynamic: Dynamic, sidecar: JsonObject | None = Non
     sidecar : dict, optional
         Further entries of the sidecar; the series' own values replace entries of the same name.
     """
-    entries: JsonObject = {"VolumeTiming": [round(float(t), 6) for t in dynamic.times]}
+    entries: JsonObject = {"VolumeTiming": [round(float(time), 6) for time in dynamic.times]}
     if dynamic.repetition_time is not None:
         entries["RepetitionTime"] = float(dynamic.repetition_time)
     if dynamic.flip_angle is not None:
@@ -411,10 +414,15 @@ def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
     value = sidecar.get(key)
     if value is None:
         return None
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    if not plain or not abs(value) <= _LARGEST:
-        shown = reprlib.repr(value) if plain is False else f"one beyond {_LARGEST:g}"
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number:
+        shown = reprlib.repr(value)  # shortened, because a damaged file may hold anything
         raise CadError(f"{key} must be a number, found {shown}", file=sidecar_path(path))
+    # The condition is written with "not", so that NaN is refused as well.
+    if not abs(value) <= _LARGEST:
+        raise CadError(
+            f"{key} must be a number, found one beyond {_LARGEST:g}", file=sidecar_path(path)
+        )
     return float(value)
 
 
@@ -425,25 +433,26 @@ def _load_voxels(path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise CadError("no such image file", file=path)
     with reading(path, "not a readable NIfTI file", "copy or export it again"):
         header = _nifti_header(path)
-        kind = header.get_data_dtype()
-        if kind.kind not in "iuf":
-            raise CadError(f"expected voxels that are numbers, found {kind}")
+        stored_type = header.get_data_dtype()
+        if stored_type.kind not in "iuf":  # integers with and without sign, and floats
+            raise CadError(f"expected voxels that are numbers, found {stored_type}")
         shape = header.get_data_shape()
         slope, intercept = header.get_slope_inter()
-        scaled = slope is not None and (slope, intercept) != (1.0, 0.0)
-        voxels = math.prod(shape)
-        check_inflation(
-            path.stat().st_size, voxels * (8 if scaled else kind.itemsize), MAX_IMAGE, "voxels"
-        )
+        is_scaled = slope is not None and (slope, intercept) != (1.0, 0.0)
+        n_voxels = math.prod(shape)
+        # Scaled values become float64. The size is checked before memory is taken for it.
+        bytes_of_value = np.dtype(np.float64).itemsize if is_scaled else stored_type.itemsize
+        check_inflation(path.stat().st_size, n_voxels * bytes_of_value, MAX_IMAGE, "voxels")
         begin = header.get_data_offset()
-        end = begin + voxels * kind.itemsize
+        end = begin + n_voxels * stored_type.itemsize
         # More bytes are read than the voxels have, so that the library reaches the checksum of the
         # file and compares it.
         with _open_unpacked(path) as stream:
             content = stream.read(end + MIB)
         _check_behind(content, end)
-        array = np.ndarray(shape, kind, content, begin, order="F")
-        array = array * np.float64(slope) + np.float64(intercept) if scaled else array
+        array = np.ndarray(shape, stored_type, content, begin, order="F")
+        if is_scaled:
+            array = array * np.float64(slope) + np.float64(intercept)
         return array, _stated_affine(header)
 
 
@@ -462,29 +471,34 @@ def _stated_affine(header: Any) -> np.ndarray:
             "the file does not say where it lies in the patient (sform_code = qform_code = 0)",
             hint="convert it again with a tool that keeps the geometry",
         )
-    unit = int(header["xyzt_units"]) & 7
+    unit = int(header["xyzt_units"]) & 7  # the lowest three bits; the others are the unit of time
     if unit not in _LENGTH_UNITS:
         raise CadError(
             f"xyzt_units has the unit of length {unit}, which the format does not define (1 metre, "
             "2 millimetre, 3 micrometre)",
             hint="convert it again with a tool that keeps the geometry",
         )
-    to_mm = np.diag([_MM_PER_UNIT[header.get_xyzt_units()[0]]] * 3 + [1.0])
-    affine = np.asarray(to_mm @ RAS_TO_LPS @ header.get_best_affine())
+    length_unit, _ = header.get_xyzt_units()
+    mm = _MM_PER_UNIT[length_unit]
+    to_lps_mm = np.diag([mm, mm, mm, 1.0]) @ RAS_TO_LPS
+    affine = np.asarray(to_lps_mm @ header.get_best_affine())  # the sform, if the file has one
     if sform_code and qform_code:
         with reading("", "the qform is no place", "if the sform is right, set qform_code to 0"):
-            other = to_mm @ RAS_TO_LPS @ header.get_qform()
-        last_voxel = np.array((*header.get_data_shape(), 1, 1)[:3]) - 1.0
+            affine_of_qform = to_lps_mm @ header.get_qform()
+        # The places are compared at the eight corners. A file of fewer than three axes has one
+        # voxel along the others.
+        lengths = (*header.get_data_shape(), 1, 1)[:3]
+        last_voxel = np.array(lengths) - 1.0
         corners = np.ones((8, 4))
         corners[:, :3] = CORNERS * last_voxel
-        gap = float(np.abs((affine - other) @ corners.T).max())
+        gap_mm = float(np.abs((affine - affine_of_qform) @ corners.T).max())
         # The condition is written with "not", so that a distance of NaN is refused as well.
-        if not gap <= _FORM_TOLERANCE_MM:
+        if not gap_mm <= _FORM_TOLERANCE_MM:
             raise CadError(
-                f"the file lies in two places, up to {gap:.4g} mm apart: the middle of the image "
-                f"is at {_middle_text(affine, last_voxel)} by sform (code {sform_code}) and at "
-                f"{_middle_text(other, last_voxel)} by qform (code {qform_code}); up to "
-                f"{_FORM_TOLERANCE_MM:g} mm may be rounding",
+                f"the file lies in two places, up to {gap_mm:.4g} mm apart: the middle of the "
+                f"image is at {_middle_text(affine, last_voxel)} by sform (code {sform_code}) and "
+                f"at {_middle_text(affine_of_qform, last_voxel)} by qform (code {qform_code}); up "
+                f"to {_FORM_TOLERANCE_MM:g} mm may be rounding",
                 hint="set the code of the wrong one to 0, or convert the image again",
             )
     return affine
@@ -497,7 +511,11 @@ def _middle_text(affine: np.ndarray, last_voxel: np.ndarray) -> str:
 
 
 def _check_behind(content: bytes, end: int) -> None:
-    """Raise an error if anything but zeros follows the voxels that the header states."""
+    """Raise an error if anything but zeros follows the voxels that the header states.
+
+    ``end`` is where the voxels end. At most a mebibyte behind them was read: if all of it is there,
+    more bytes may follow.
+    """
     behind = content[end:]
     if len(behind) >= MIB or behind.count(0) != len(behind):
         raise CadError(f"the header states voxels up to byte {end:,}, and others follow them")
@@ -519,21 +537,25 @@ def _nifti_header(path: Path) -> Any:
     import nibabel
 
     with _open_unpacked(path) as stream:
-        start = stream.read(_NIFTI_START)
-    for order in "<>":
-        for length, (kind, place, form) in _NIFTI.items():
-            if struct.unpack_from(f"{order}i", start)[0] == length:
-                (first,) = struct.unpack_from(order + form, start, place)
+        start = stream.read(_LONGEST_HEADER)
+    # A header begins with its own length. It is read with the least significant byte first and
+    # last; only one of the two gives a length of NIfTI.
+    for byte_order in "<>":
+        (stated_length,) = struct.unpack_from(f"{byte_order}i", start)
+        for length, (class_name, offset_place, offset_type) in _NIFTI.items():
+            if stated_length == length:
+                (voxels_begin,) = struct.unpack_from(byte_order + offset_type, start, offset_place)
                 # Four bytes on extensions follow the header, so that the voxels cannot begin
                 # earlier.
-                if not length + 4 <= first <= _LAST_START:
+                if not length + 4 <= voxels_begin <= _LAST_START:
                     raise CadError(
-                        f"the voxels begin at byte {first:g}, where the header has {length + 4}"
+                        f"the voxels begin at byte {voxels_begin:g}, where the header has "
+                        f"{length + 4}"
                     )
-                offset, magic = _MAGIC[length]
-                if start[offset : offset + len(magic)] != magic:
+                magic_place, magic = _MAGIC[length]
+                if start[magic_place : magic_place + len(magic)] != magic:
                     raise CadError("not a NIfTI file that holds its own voxels")
-                return getattr(nibabel, kind)(start[:length], order)
+                return getattr(nibabel, class_name)(start[:length], byte_order)
     raise CadError("expected NIfTI")
 
 
@@ -545,21 +567,29 @@ def _settled(stored: Volume) -> Volume:
     """
     volume = stored.upright()
     middle = volume.centre
-    place = np.array(volume.origin) + np.round(middle, _PLACES) - middle
-    return replace(volume, origin=triple(place))
+    rounded_middle = np.round(middle, _PLACES)
+    new_origin = np.array(volume.origin) + rounded_middle - middle
+    return replace(volume, origin=triple(new_origin))
 
 
 def _checked_volume(array: np.ndarray, affine: np.ndarray, path: Path) -> Volume:
+    """Return an array (z, y, x) as a volume; ``affine`` maps voxel indices (x, y, z) to LPS mm."""
     if 0 in array.shape:
         raise CadError(f"the image has no voxels: shape {array.shape}", file=path)
     spacing = np.linalg.norm(affine[:3, :3], axis=0)
     if not (np.isfinite(affine).all() and (spacing > 0).all()):
         raise CadError(f"impossible geometry: voxel size {spacing} mm", file=path)
     with located(file=path):
-        return Volume(array, triple(spacing), triple(affine[:3, 3]), affine[:3, :3] / spacing)
+        return Volume(
+            array=array,
+            spacing=triple(spacing),
+            origin=triple(affine[:3, 3]),
+            direction=affine[:3, :3] / spacing,
+        )
 
 
 def _save(path: Path, array_xyz: np.ndarray, grid: Volume) -> None:
+    """Write an array (x, y, z[, t]) as NIfTI-1 in the place of ``grid``; replace an old file."""
     import nibabel
 
     image = nibabel.Nifti1Image(_storable(array_xyz), RAS_TO_LPS @ grid.affine)
@@ -568,22 +598,26 @@ def _save(path: Path, array_xyz: np.ndarray, grid: Volume) -> None:
     image.header.set_xyzt_units("mm", "sec")
     # A qform can store only a pure rotation, so that axes that are not quite at right angles
     # change. It is left out if it would move a corner of the image by more than the tolerance.
-    gap = np.abs((image.get_qform() - image.affine) @ np.array([*image.shape[:3], 1.0])).max()
-    if gap > GEOMETRY_TOLERANCE_MM:
+    far_corner = np.array([*image.shape[:3], 1.0])
+    gap_mm = np.abs((image.get_qform() - image.affine) @ far_corner).max()
+    if gap_mm > GEOMETRY_TOLERANCE_MM:
         image.set_qform(None, code=0)
     content = image.to_bytes()
     if path.name.endswith(".gz"):
+        # Without the time of writing, equal images give equal bytes.
         content = igzip.compress(content, COMPRESSION, mtime=0)
     write_atomic(path, content)
 
 
 def _storable(array: np.ndarray) -> np.ndarray:
+    """Return an array in a type that NIfTI has and other programs read, without loss."""
     if array.dtype == bool:
         return array.astype(np.uint8)
     if array.dtype == np.float16:
         return array.astype(np.float32)
     if array.dtype in (np.int64, np.uint64):
-        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+        low = int(array.min()) if array.size else 0
+        high = int(array.max()) if array.size else 0
         if low < -(2**31) or high >= 2**31:
             raise CadError(f"integer values {low} to {high} do not fit a 32-bit image")
         return array.astype(np.int32)

@@ -11,7 +11,7 @@ from cad.mri.imaging.pixels import PixelReader, read_stack
 from cad.mri.imaging.stacks import BY_ORDER, Stack
 from cad.mri.imaging.volume import Dynamic
 
-_DAY = 86400.0
+_DAY = 86400.0  # seconds
 # Times in the headers (clocks), in the order in which they are tried. The first clock with
 # different times for all phases is used.
 CLOCKS = ("trigger", "acquisition", "content")
@@ -66,7 +66,7 @@ def read_phases(phases: Phases) -> Dynamic:
     CadError
         For phases on different grids, and for files whose pixels cannot be read.
     """
-    first = phases.timed[0][1]
+    _, first = phases.timed[0]
     for number, (_, stack) in enumerate(phases.timed, start=1):
         if not stack.grid.same_grid(first.grid):
             raise CadError(
@@ -78,13 +78,13 @@ def read_phases(phases: Phases) -> Dynamic:
     reader = PixelReader()
     volumes = [read_stack(stack, precise=True, reader=reader) for _, stack in phases.timed]
     frames = np.stack([volume.array for volume in volumes])
-    head = first.first
+    header = first.first
     return Dynamic(
-        frames,
-        volumes[0].with_array(frames[0]),
-        phases.times - phases.times[0],
-        head.repetition_time,
-        head.flip_angle,
+        frames=frames,
+        grid=volumes[0].with_array(frames[0]),
+        times=phases.times - phases.times[0],
+        repetition_time=header.repetition_time,
+        flip_angle=header.flip_angle,
     )
 
 
@@ -122,8 +122,10 @@ def order_phases(
         the order in which the scanner numbered the phases.
     """
     notes: tuple[str, ...] = ()
-    by_order = any(stack.told_apart_by == BY_ORDER for stack in stacks)
-    if by_order:
+    # Where instance numbers tell phases apart, the headers have no sound times. The wanted clock
+    # may then be missing, and others are tried.
+    has_numbers_only = any(stack.told_apart_by == BY_ORDER for stack in stacks)
+    if has_numbers_only:
         notes = (f"phases told apart by the {BY_ORDER}",)
     if interval is not None:
         return _evenly(stacks, interval, "interval", notes)
@@ -131,7 +133,7 @@ def order_phases(
     clocks: tuple[str, ...] = (clock,)
     if clock == "auto":
         clocks = CLOCKS
-    elif by_order:
+    elif has_numbers_only:
         clocks = (clock, *CLOCKS)
     problems = []
     for name in clocks:
@@ -140,20 +142,22 @@ def order_phases(
         except CadError as error:
             problems.append(error)
             continue
-        if clock not in ("auto", name):
+        if clock not in ("auto", name):  # another clock than the wanted one
             notes = (*notes, f"dated by the {name} clock")
         return Phases(timed, name, notes)
-    if clock != "auto" and not by_order:
+    if clock != "auto" and not has_numbers_only:
         raise problems[0]
 
-    repetition = {(stack.first.repetition_time, stack.first.group_delay) for stack in stacks}
-    tr, delay = repetition.pop() if len(repetition) == 1 else (None, 0.0)
-    if tr is not None and tr >= _VOLUME_TR:
-        tr += delay
-        note = f"no clock dates the phases: one every {tr:g} s, the repetition time"
+    # No clock gives times. One volume follows another after the repetition time and the pause, if
+    # all headers state the same.
+    stated = {(stack.first.repetition_time, stack.first.group_delay) for stack in stacks}
+    repetition_time, delay = stated.pop() if len(stated) == 1 else (None, 0.0)
+    if repetition_time is not None and repetition_time >= _VOLUME_TR:
+        seconds_of_phase = repetition_time + delay
+        note = f"no clock dates the phases: one every {seconds_of_phase:g} s, the repetition time"
         if delay:
             note += f" and a group delay of {delay:g} s"
-        return _evenly(stacks, tr, "repetition time", (*notes, note))
+        return _evenly(stacks, seconds_of_phase, "repetition time", (*notes, note))
     raise CadError(
         f"no clock dates the {len(stacks)} phases of the dynamic series: {problems[0].problem}",
         file=stacks[0].first.path.parent,
@@ -162,33 +166,43 @@ def order_phases(
 
 
 def _evenly(stacks: list[Stack], interval: float, clock: str, notes: tuple[str, ...]) -> Phases:
-    ordered = sorted(
-        stacks,
-        key=lambda s: (
-            s.first.temporal_position or 0,
-            s.first.series_number,
-            min((i.instance_number, i.index) for i in s.slices),
-        ),
-    )
-    return Phases(tuple((k * interval, s) for k, s in enumerate(ordered)), clock, notes)
+    """Return phases in the scanner's order, one every ``interval`` seconds.
+
+    ``clock`` names the source of the interval.
+    """
+
+    def place_in_series(stack: Stack) -> tuple[int, int, tuple[int, int]]:
+        first_numbers = min((frame.instance_number, frame.index) for frame in stack.slices)
+        return (stack.first.temporal_position or 0, stack.first.series_number, first_numbers)
+
+    timed = []
+    for number, stack in enumerate(sorted(stacks, key=place_in_series)):
+        timed.append((number * interval, stack))
+    return Phases(tuple(timed), clock, notes)
 
 
 def _by_clock(stacks: list[Stack], clock: str, pattern: str) -> tuple[tuple[float, Stack], ...]:
+    """Return the phases with their times by a clock, by increasing time.
+
+    Times that are missing or equal, or contradict the scanner's numbering, are refused.
+    """
     timed = [(_time_of(stack, clock, pattern), stack) for stack in stacks]
     if clock in ("acquisition", "content"):
         # Both clocks state the time of day (VR TM, PS3.5 6.2), which starts again at midnight. If a
-        # series runs past midnight, 24 hours are added to the times after midnight.
+        # series runs past midnight, 24 hours are added to the times after midnight. No series takes
+        # half a day, so that times farther apart lie on two days.
         times = [time for time, _ in timed]
         if max(times) - min(times) >= _DAY / 2:
-            for place, (time, stack) in enumerate(timed):
+            for index, (time, stack) in enumerate(timed):
                 if time < _DAY / 2:
-                    timed[place] = (time + _DAY, stack)
-    timed.sort(key=lambda pair: pair[0])
-    for (early, a), (late, b) in pairwise(timed):
-        if late <= early:
+                    timed[index] = (time + _DAY, stack)
+    timed.sort(key=lambda time_and_stack: time_and_stack[0])
+    for (time, stack), (next_time, next_stack) in pairwise(timed):
+        if next_time <= time:
             raise CadError(
-                f"two DCE phases have the same time {early:g} s by the {clock} clock: {a} and {b}",
-                file=b.first.path.parent,
+                f"two DCE phases have the same time {time:g} s by the {clock} clock: {stack} and "
+                f"{next_stack}",
+                file=next_stack.first.path.parent,
                 hint="choose another clock in the import rules",
             )
     _check_numbering(timed, clock)
@@ -196,16 +210,21 @@ def _by_clock(stacks: list[Stack], clock: str, pattern: str) -> tuple[tuple[floa
 
 
 def _check_numbering(timed: list[tuple[float, Stack]], clock: str) -> None:
-    """Raise an error if the times contradict the scanner's own numbering of the phases."""
+    """Raise an error if the times contradict the scanner's own numbering of the phases.
+
+    ``timed`` are times and phases, by increasing time. The first of three numbers of the header
+    that differs in all phases counts.
+    """
     for name in ("temporal_position", "acquisition_number", "series_number"):
         numbers = [getattr(stack.first, name) for _, stack in timed]
         if None in numbers or len(set(numbers)) < len(numbers):
             continue
-        for (time, stack), a, b in zip(timed[1:], numbers, numbers[1:], strict=False):
-            if b < a:
+        later_phases = zip(timed[1:], pairwise(numbers), strict=True)
+        for (time, stack), (number_before, number) in later_phases:
+            if number < number_before:
                 raise CadError(
                     f"DCE times are not monotonic: by the {clock} clock {name.replace('_', ' ')} "
-                    f"{b} comes after {a}, at {time:g} s",
+                    f"{number} comes after {number_before}, at {time:g} s",
                     file=stack.first.path.parent,
                     hint="choose another clock in the import rules",
                 )
@@ -213,22 +232,26 @@ def _check_numbering(timed: list[tuple[float, Stack]], clock: str) -> None:
 
 
 def _time_of(stack: Stack, clock: str, pattern: str) -> float:
-    head = stack.first
-    value: float | None
+    """Return the time (s) of a phase by a clock; raise an error where it has none.
+
+    ``pattern`` finds the seconds in the series description, for the clock ``description``.
+    """
+    header = stack.first
+    time: float | None
     if clock == "description":
-        match = re.search(pattern, head.description)
+        match = re.search(pattern, header.description)
         try:
-            value = float(match.group(1)) if match else None
-        except (IndexError, ValueError):
-            value = None
+            time = float(match.group(1)) if match else None
+        except (IndexError, ValueError):  # the pattern has no group, or it holds no number
+            time = None
     else:
         # The time of a phase is that of its earliest slice.
-        times = [getattr(item, f"{clock}_time") for item in stack.slices]
-        value = None if None in times else min(times)
-    if value is None:
+        times = [getattr(frame, f"{clock}_time") for frame in stack.slices]
+        time = None if None in times else min(times)
+    if time is None:
         raise CadError(
             f"{stack} has no time by the {clock} clock",
-            file=head.path.parent,
+            file=header.path.parent,
             hint="choose another clock in the import rules",
         )
-    return value
+    return time

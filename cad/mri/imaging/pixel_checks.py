@@ -32,6 +32,8 @@ _JPEG = b"\xff\xd8\xff"
 _JPEG_2000 = b"\xff\x4f\xff\x51"
 _JPEG_2000_FILE = b"\0\0\0\x0cjP  "
 _LONGEST_HEAD = 4096  # bytes of a JPEG 2000 file before its image
+_FRAME_START = 10  # bytes of a JPEG marker with the size of its image
+_SIGN_BIT = 0x80  # in JPEG 2000's byte on a value: set where values have a sign
 # Start-of-frame markers of all JPEG processes (T.81) and JPEG-LS; C4, C8 and CC have other
 # meanings.
 _FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
@@ -99,42 +101,55 @@ def check_pixels(dataset: Dataset) -> None:
     if not name:
         return  # the decoder refuses a file without pixels
     content = dataset[name].value
+
+    # The numbers of the header
     rows = int(dataset.Rows)
     columns = int(dataset.Columns)
     frames = max(int(dataset.get("NumberOfFrames") or 1), 1)
     allocated = int(dataset.BitsAllocated)
     samples = int(dataset.get("SamplesPerPixel", 1))
+
+    # The sizes that compressed images state; uncompressed pixel data have none
     fragments: list[bytes] = []
-    listed = 0  # number of images that the offset tables list; the tables may be empty
-    encapsulated = dataset.file_meta.TransferSyntaxUID.is_encapsulated
-    if encapsulated:
+    n_listed = 0  # number of images that the offset tables list; the tables may be empty
+    is_encapsulated = dataset.file_meta.TransferSyntaxUID.is_encapsulated
+    if is_encapsulated:
         stream = BytesIO(content)
-        extended = len(dataset.get("ExtendedOffsetTable") or b"") // 8
-        listed = max(len(parse_basic_offsets(stream)), extended)
+        n_offsets = len(dataset.get("ExtendedOffsetTable") or b"") // 8  # each has eight bytes
+        n_listed = max(len(parse_basic_offsets(stream)), n_offsets)
         fragments = list(generate_fragments(stream))
-    sizes = [size for fragment in fragments if (size := compressed_size(fragment))]
+    sizes = []
+    for fragment in fragments:
+        size = compressed_size(fragment)
+        if size is not None:  # None: it continues an image, or is of another compression
+            sizes.append(size)
+
+    # The memory for all frames, each as large as the largest that any of them is said to be
     largest = max([rows * columns, *(size.rows * size.columns for size in sizes)])
-    unpacked = frames * largest * -(-allocated // 8) * samples
+    bytes_of_value = -(-allocated // 8)  # rounded up
+    unpacked = frames * largest * bytes_of_value * samples
     check_inflation(len(content), unpacked, MAX_IMAGE, "pixels")
+
     _check_bits(dataset, name)
-    if not encapsulated:
+    if not is_encapsulated:
         _check_length(content, dataset, frames, samples)
         return
-    images = len(sizes)
-    if dataset.file_meta.TransferSyntaxUID == RLELossless:
-        images = 0
+    is_rle = dataset.file_meta.TransferSyntaxUID == RLELossless
+    n_images = len(sizes)
+    if is_rle:
+        n_images = 0
         for fragment in fragments:
             if fragment:  # each is a frame (PS3.5 A.4.2)
-                images += 1
-    if images > frames or listed not in (0, frames):
+                n_images += 1
+    if n_images > frames or n_listed not in (0, frames):
         raise CadError(
-            f"{max(images, listed)} compressed images, but NumberOfFrames (0028,0008) is "
+            f"{max(n_images, n_listed)} compressed images, but NumberOfFrames (0028,0008) is "
             f"{frames}; each frame is one image (PS3.5 A.4)",
             hint=_AGAIN,
         )
     for size in sizes:
         _check_compressed(size, rows, columns, allocated, samples)
-    if dataset.file_meta.TransferSyntaxUID == RLELossless:
+    if is_rle:
         for fragment in fragments:
             _check_run_lengths(fragment, rows, columns)
 
@@ -170,20 +185,20 @@ def check_values(array: np.ndarray, dataset: Dataset) -> None:
     syntax = dataset.file_meta.TransferSyntaxUID
     if array.size == 0:
         return
-    signed = int(dataset.get("PixelRepresentation", 0)) == 1
-    if syntax.is_encapsulated and not signed:
+    is_signed = int(dataset.get("PixelRepresentation", 0)) == 1
+    if syntax.is_encapsulated and not is_signed:
         _check_sign(array, dataset)
     if syntax not in _LOSSLESS:
         return
-    stored = int(dataset.BitsStored)
-    least = -(1 << stored - 1) if signed else 0
-    most = least + (1 << stored) - 1
+    bits_stored = int(dataset.BitsStored)
+    lowest_allowed = -(1 << bits_stored - 1) if is_signed else 0
+    highest_allowed = lowest_allowed + (1 << bits_stored) - 1
     smallest = int(array.min())
     largest = int(array.max())
-    if smallest < least or largest > most:
+    if smallest < lowest_allowed or largest > highest_allowed:
         raise CadError(
-            f"a value of {largest if largest > most else smallest}, but BitsStored (0028,0101) is "
-            f"{stored}, which allows {least} to {most}",
+            f"a value of {largest if largest > highest_allowed else smallest}, but BitsStored "
+            f"(0028,0101) is {bits_stored}, which allows {lowest_allowed} to {highest_allowed}",
             hint=_AGAIN,
         )
 
@@ -197,8 +212,8 @@ def _check_sign(array: np.ndarray, dataset: Dataset) -> None:
     """
     # In values of this size or more the highest bit is set. If the compressed image has signed
     # values, this bit is their sign.
-    beyond = 1 << int(dataset.BitsStored) - 1
-    if int(array.max()) < beyond:
+    least_with_highest_bit = 1 << int(dataset.BitsStored) - 1
+    if int(array.max()) < least_with_highest_bit:
         return
     for fragment in generate_fragments(dataset.get("PixelData") or b""):
         size = compressed_size(fragment)
@@ -238,15 +253,16 @@ def check_lines(array: np.ndarray) -> None:
     """
     planes = array.reshape(-1, *array.shape[-2:])
     rows, columns = planes.shape[1:]
+    # A square image is the same either way. A second difference needs three lines.
     if rows == columns or min(rows, columns) < 3 or planes.size < _LEAST_PIXELS:
         return
-    stated = 0.0
-    exchanged = 0.0
+    roughness_as_stated = 0.0
+    roughness_exchanged = 0.0
     for plane in planes:
         values = plane.ravel().astype(np.float64)
-        stated += _roughness(values, columns)
-        exchanged += _roughness(values, rows)
-    if stated > _ROUGHER * exchanged:
+        roughness_as_stated += _roughness(values, columns)
+        roughness_exchanged += _roughness(values, rows)
+    if roughness_as_stated > _ROUGHER * roughness_exchanged:
         raise CadError(
             f"Rows (0028,0010) {rows} and Columns (0028,0011) {columns} are exchanged: with "
             f"{rows} pixels in a line, pixels above each other are more alike by far",
@@ -301,8 +317,12 @@ def _roughness(values: np.ndarray, columns: int) -> float:
     """Return the mean square of the second differences between the lines of an image.
 
     Differences of the first order would also see light that falls off evenly across the image.
+    ``values`` has the lines one after another, and ``columns`` is the length of a line.
     """
-    bend = values[: -2 * columns] - 2 * values[columns:-columns] + values[2 * columns :]
+    line_before = values[: -2 * columns]
+    line = values[columns:-columns]
+    line_behind = values[2 * columns :]
+    bend = line_before - 2 * line + line_behind
     return float(np.mean(bend**2))
 
 
@@ -317,24 +337,31 @@ def compressed_size(image: bytes) -> CompressedSize | None:
         A fragment of encapsulated pixel data.
     """
     if image[:8] == _JPEG_2000_FILE:
-        image = image[max(image.find(_JPEG_2000, 0, _LONGEST_HEAD), 0) :]
+        # The image lies inside a file of its own, behind some boxes. Without an image in it, the
+        # bytes stay as they are, and are no JPEG 2000 image.
+        begin = max(image.find(_JPEG_2000, 0, _LONGEST_HEAD), 0)
+        image = image[begin:]
     if image[:4] == _JPEG_2000:
         right, bottom, left, top = struct.unpack_from(">4I", image, 8)
-        samples, depth = struct.unpack_from(">HB", image, 40)
-        rows = max(bottom - top, 0)
-        columns = max(right - left, 0)
-        signed = bool(depth & 0x80)
-        return CompressedSize(rows, columns, (depth & 0x7F) + 1, samples, signed)
+        samples, sign_and_depth = struct.unpack_from(">HB", image, 40)
+        return CompressedSize(
+            rows=max(bottom - top, 0),
+            columns=max(right - left, 0),
+            bits=(sign_and_depth & ~_SIGN_BIT) + 1,  # stored as one less
+            samples=samples,
+            signed=bool(sign_and_depth & _SIGN_BIT),
+        )
     if image[:3] != _JPEG:
         return None
     place = 2
-    while place + 10 <= len(image) and image[place] == 0xFF:
+    # Segments follow one another, each with a marker (FF and another byte) and its length.
+    while place + _FRAME_START <= len(image) and image[place] == 0xFF:
         marker = image[place + 1]
         length = int.from_bytes(image[place + 2 : place + 4], "big")
         if marker in _FRAME_MARKERS:
             bits, rows, columns, samples = struct.unpack_from(">B2HB", image, place + 4)
-            return CompressedSize(rows, columns, bits, samples)
-        place += 2 + length
+            return CompressedSize(rows=rows, columns=columns, bits=bits, samples=samples)
+        place += 2 + length  # the length counts itself, and not the marker
     return None
 
 
@@ -345,7 +372,7 @@ def _check_bits(dataset: Dataset, name: str) -> None:
     place.
     """
     allocated = int(dataset.BitsAllocated)
-    needed = _FLOAT_BITS.get(name, allocated)
+    needed = _FLOAT_BITS.get(name, allocated)  # integers may have any number of bits
     if allocated != needed:
         raise CadError(
             f"BitsAllocated (0028,0100) is {allocated}, but {name} has {needed} bits a value",
@@ -380,11 +407,13 @@ def _check_length(content: bytes, dataset: Dataset, frames: int, samples: int) -
     rows = int(dataset.Rows)
     columns = int(dataset.Columns)
     allocated = int(dataset.BitsAllocated)
-    expected = -(-rows * columns * frames * allocated // 8)
+    # Bits are counted, because a pixel may have one bit alone.
+    expected = -(-rows * columns * frames * allocated // 8)  # bytes, rounded up
     surplus = len(content) - expected
-    line = min(rows, columns) * allocated
-    zeros = surplus * 8 <= line and not any(content[expected:])
-    if surplus > 1 and surplus * 8 >= line and not zeros:
+    line_bits = min(rows, columns) * allocated
+    is_padding = surplus * 8 <= line_bits and not any(content[expected:])
+    # One byte is allowed in any case, because the length of an element is even.
+    if surplus > 1 and surplus * 8 >= line_bits and not is_padding:
         raise CadError(
             f"{len(content)} bytes of pixel data, but {expected} by the header: Rows (0028,0010) "
             f"{rows} x Columns (0028,0011) {columns} x {frames} frames of BitsAllocated "
@@ -396,6 +425,8 @@ def _check_length(content: bytes, dataset: Dataset, frames: int, samples: int) -
 def _check_compressed(
     size: CompressedSize, rows: int, columns: int, allocated: int, samples: int
 ) -> None:
+    """Refuse a compressed image that states another size, or other values, than the header."""
+    # A size of 0 is stated elsewhere in the image, and is not compared.
     if (size.rows or rows, size.columns or columns) != (rows, columns):
         raise CadError(
             f"a compressed image of {size.rows} x {size.columns} pixels, but Rows (0028,0010) x "
@@ -424,14 +455,17 @@ def _check_run_lengths(fragment: bytes, rows: int, columns: int) -> None:
     """
     if len(fragment) < _RLE_HEADER.size:
         return
-    count, *starts = _RLE_HEADER.unpack_from(fragment)
-    bounds = [*starts[: min(count, 15)], len(fragment)]
+    # Each segment has one byte of every pixel. The header has the number of segments, and where
+    # each of at most 15 begins.
+    n_segments, *starts = _RLE_HEADER.unpack_from(fragment)
+    bounds = [*starts[: min(n_segments, len(starts))], len(fragment)]
     for start, end in pairwise(bounds):
-        length = _unpacked_bytes(fragment[start:end])
-        surplus = length - rows * columns
+        n_pixels = _unpacked_bytes(fragment[start:end])
+        surplus = n_pixels - rows * columns
+        # Less than a line may be padding.
         if surplus > 1 and surplus >= min(rows, columns):
             raise CadError(
-                f"an RLE image of {length} pixels, but Rows (0028,0010) {rows} x Columns "
+                f"an RLE image of {n_pixels} pixels, but Rows (0028,0010) {rows} x Columns "
                 f"(0028,0011) {columns} is {rows * columns}",
                 hint=_AGAIN,
             )
@@ -440,15 +474,15 @@ def _check_run_lengths(fragment: bytes, rows: int, columns: int) -> None:
 def _unpacked_bytes(segment: bytes) -> int:
     """Return the number of bytes that an RLE segment becomes (PS3.5 G.3)."""
     place = 0
-    total = 0
+    unpacked = 0
     while place + 1 < len(segment):
         control = segment[place]
-        if control < 128:
-            total += min(control + 1, len(segment) - place - 1)
+        if control < 128:  # so many bytes and one follow as they are, unless the segment ends
+            unpacked += min(control + 1, len(segment) - place - 1)
             place += control + 2
-        elif control > 128:
-            total += 257 - control
+        elif control > 128:  # the byte that follows is repeated
+            unpacked += 257 - control
             place += 2
-        else:
+        else:  # 128 has no meaning
             place += 1
-    return total
+    return unpacked

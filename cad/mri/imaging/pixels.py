@@ -57,7 +57,9 @@ class PixelReader:
         # How to read the pixels of a file without pydicom, if this worked for an earlier file. The
         # key is all that a file states about its pixels. The value is their type, their shape, and
         # the number of unused bits in a pixel.
-        self._alike: dict[tuple[object, ...], tuple[np.dtype[Any], tuple[int, ...], int]] = {}
+        self._form_of_layout: dict[
+            tuple[object, ...], tuple[np.dtype[Any], tuple[int, ...], int]
+        ] = {}
 
     def plane(self, frame: Frame) -> np.ndarray:
         """Return the stored numbers of a plane, without rescaling, shape (rows, columns).
@@ -73,7 +75,7 @@ class PixelReader:
                 check_lines(self._array)
             self._path = frame.path
         array = self._array
-        if frame.tiles:
+        if frame.tiles:  # a mosaic has its slices side by side, row after row
             row, column = divmod(frame.index, frame.tiles)
             array = array[
                 row * frame.rows : (row + 1) * frame.rows,
@@ -99,40 +101,47 @@ class PixelReader:
         # The file may have been removed or cut off since its header was read.
         with reading(frame.path, "damaged DICOM file"):
             if lying is None or STATE(frame.path.stat()) != lying.state:
-                return _stored(frame.path)
+                return _grey_pixels(frame.path)
             with frame.path.open("rb") as file:
                 file.seek(lying.begin)
                 pixels = file.read(lying.end - lying.begin)
-            if lying.layout in self._alike:
-                return _as_they_lie(pixels, *self._alike[lying.layout])
-        array = _stored(frame.path)
-        stored = []
-        for element in lying.layout:
-            if element[:4] == _BITS_STORED:
-                stored.append(int.from_bytes(element[-2:], "little"))
+            if lying.layout in self._form_of_layout:
+                return _as_they_lie(pixels, *self._form_of_layout[lying.layout])
+
+        # No file like this one was read before: pydicom reads it.
+        array = _grey_pixels(frame.path)
         # After the pixels DICOM allows one byte of padding. If more bytes follow, pydicom checks
         # them. So a file like this is always read by pydicom.
         if len(pixels) > array.nbytes + 1:
             return array
-        form = array.dtype, array.shape, sum(8 * array.itemsize - bits for bits in stored)
+        unused_bits = 0
+        for element in lying.layout:
+            if element[:4] == _BITS_STORED:
+                bits_stored = int.from_bytes(element[-2:], "little")
+                unused_bits += 8 * array.itemsize - bits_stored
+        form = array.dtype, array.shape, unused_bits
         # The pixels are read again without pydicom. If this raises an error or gives other pixels,
-        # as for one bit per pixel, files like this one are not stored in _alike.
+        # as for one bit per pixel, the form is not kept for files like this one.
         with suppress(ValueError, TypeError):
             if np.array_equal(_as_they_lie(pixels, *form), array):
-                self._alike[lying.layout] = form
+                self._form_of_layout[lying.layout] = form
         return array
 
 
 def _as_they_lie(
-    pixels: bytes, kind: np.dtype[Any], shape: tuple[int, ...], unused: int
+    pixels: bytes, pixel_type: np.dtype[Any], shape: tuple[int, ...], unused_bits: int
 ) -> np.ndarray:
     """Return uncompressed pixels from the bytes of a file.
 
     Unused bits at the top of a number may have any value. They are replaced by copies of the sign
     bit, or by 0 in numbers without a sign.
     """
-    array = np.frombuffer(pixels, kind, math.prod(shape)).reshape(shape)
-    return np.right_shift(np.left_shift(array, unused), unused) if unused else array
+    array = np.frombuffer(pixels, pixel_type, math.prod(shape)).reshape(shape)
+    if not unused_bits:
+        return array
+    # A shift to the right fills the top with the sign bit, which is then the topmost.
+    replaced: np.ndarray = np.right_shift(np.left_shift(array, unused_bits), unused_bits)
+    return replaced
 
 
 def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | None = None) -> Volume:
@@ -162,21 +171,23 @@ def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | Non
         whose codec is not installed (naming the package).
     """
     reader = reader or PixelReader()
-    scales = [item.precise if precise else item.real for item in stack.slices]
+    scales = [frame.precise if precise else frame.real for frame in stack.slices]
     units = {scale.unit for scale in scales}
     if len(units) > 1:
         raise CadError(
             f"slices of one image in different units: {sorted(units)}", file=stack.first.path
         )
     planes = []
-    for item, scale in zip(stack.slices, scales, strict=True):
-        plane = reader.plane(item)
+    for frame, scale in zip(stack.slices, scales, strict=True):
+        plane = reader.plane(frame)
         if (scale.slope, scale.intercept) != (1.0, 0.0):
             plane = plane * np.float32(scale.slope) + np.float32(scale.intercept)
             plane = plane.astype(np.float32)
         planes.append(plane)
-    kinds = {plane.dtype for plane in planes}
-    array = np.stack(planes) if len(kinds) == 1 else np.stack([p.astype("f4") for p in planes])
+    # Slices of several types, such as some scaled and some not, get one type.
+    if len({plane.dtype for plane in planes}) > 1:
+        planes = [plane.astype(np.float32) for plane in planes]
+    array = np.stack(planes)
     order = stack.order_of_numbers
     if order is not None:
         with located(file=stack.first.path):
@@ -184,7 +195,8 @@ def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | Non
     return dataclasses.replace(stack.grid, array=array, unit=units.pop())
 
 
-def _stored(path: Path) -> np.ndarray:
+def _grey_pixels(path: Path) -> np.ndarray:
+    """Return the pixels of a file by pydicom; refuse a colour image."""
     with reading(path, "damaged DICOM file"):
         dataset = read_dataset(path, {*LAYOUT, *PIXELS}, force=True)
         samples = int(dataset.get("SamplesPerPixel", 1))
@@ -227,9 +239,13 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
         # A file without a preamble does not state its transfer syntax. It is then uncompressed, and
         # pydicom has found out the byte order.
         if not dataset.file_meta.get("TransferSyntaxUID"):
-            implicit, little = dataset.original_encoding
-            explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
-            dataset.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else explicit
+            is_implicit, is_little_endian = dataset.original_encoding
+            if is_implicit:
+                dataset.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian
+            elif is_little_endian:
+                dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+            else:
+                dataset.file_meta.TransferSyntaxUID = ExplicitVRBigEndian
         check_pixels(dataset)
         syntax = dataset.file_meta.get("TransferSyntaxUID")
         if syntax in _LOSSY_JPEG and int(dataset.BitsStored) > 8:
@@ -237,6 +253,7 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
         try:
             array = np.asarray(dataset.pixel_array)
         except Exception as error:
+            # pydicom's errors do not say which package to install.
             if syntax is not None and _needs_codec(syntax):
                 raise _no_codec(syntax, path, error) from error
             raise
@@ -259,28 +276,34 @@ def _deep_jpeg(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
         import gdcm
     except ImportError as error:
         raise _no_codec(syntax, path, error) from error
-    frames = int(dataset.get("NumberOfFrames") or 1)
-    shape = (int(dataset.Rows), int(dataset.Columns))
+    n_frames = int(dataset.get("NumberOfFrames") or 1)
+    n_rows = int(dataset.Rows)
+    n_columns = int(dataset.Columns)
+    bits_stored = int(dataset.BitsStored)
+    # GDCM is told the same of every frame. Its format of a pixel has the samples per pixel, the
+    # bits allocated and stored, the highest bit, and 0 for numbers without a sign.
+    grey = gdcm.PhotometricInterpretation.GetPIType("MONOCHROME2")
+    interpretation = gdcm.PhotometricInterpretation(grey)
+    transfer_syntax = gdcm.TransferSyntax(gdcm.TransferSyntax.GetTSType(str(syntax)))
+    pixel_format = gdcm.PixelFormat(1, 16, bits_stored, bits_stored - 1, 0)
     planes = []
-    for source in generate_frames(dataset.PixelData, number_of_frames=frames):
+    for compressed in generate_frames(dataset.PixelData, number_of_frames=n_frames):
         fragment = gdcm.Fragment()
-        fragment.SetByteStringValue(source)
+        fragment.SetByteStringValue(compressed)
         fragments = gdcm.SequenceOfFragments.New()
         fragments.AddFragment(fragment)
-        element = gdcm.DataElement(gdcm.Tag(0x7FE0, 0x0010))
-        element.SetValue(fragments.__ref__())
+        pixel_data = gdcm.DataElement(gdcm.Tag(0x7FE0, 0x0010))
+        pixel_data.SetValue(fragments.__ref__())
         image = gdcm.Image()
         image.SetNumberOfDimensions(2)
-        image.SetDimensions((shape[1], shape[0], 1))
-        image.SetDataElement(element)
-        grey = gdcm.PhotometricInterpretation.GetPIType("MONOCHROME2")
-        image.SetPhotometricInterpretation(gdcm.PhotometricInterpretation(grey))
-        image.SetTransferSyntax(gdcm.TransferSyntax(gdcm.TransferSyntax.GetTSType(str(syntax))))
-        bits = int(dataset.BitsStored)
-        image.SetPixelFormat(gdcm.PixelFormat(1, 16, bits, bits - 1, 0))
+        image.SetDimensions((n_columns, n_rows, 1))
+        image.SetDataElement(pixel_data)
+        image.SetPhotometricInterpretation(interpretation)
+        image.SetTransferSyntax(transfer_syntax)
+        image.SetPixelFormat(pixel_format)
         # GDCM returns the bytes as a text, from which they are restored.
         content = image.GetBuffer().encode("utf-8", "surrogateescape")
-        planes.append(np.frombuffer(content, np.uint16).reshape(shape))
+        planes.append(np.frombuffer(content, np.uint16).reshape(n_rows, n_columns))
     return planes[0] if len(planes) == 1 else np.stack(planes)
 
 
@@ -295,10 +318,15 @@ def _needs_codec(syntax: UID) -> bool:
 
 
 def _no_codec(syntax: UID, path: Path, error: Exception) -> CadError:
-    tools = next((t for name, t in _TOOLS.items() if name in syntax.name), _JPEG_TOOL)
-    reason = " ".join(str(error).split()).removesuffix(":")
+    """Return the error for pixels that no installed package decodes, with what a user can do."""
+    advice = _JPEG_TOOL
+    for name, advice_for_name in _TOOLS.items():
+        if name in syntax.name:
+            advice = advice_for_name
+            break
+    reason = " ".join(str(error).split()).removesuffix(":")  # on one line
     return CadError(
         f"compressed pixel data that cannot be decoded: {syntax.name} ({syntax}): {reason[:200]}",
         file=path,
-        hint=f"{install('codecs')}; or {tools}",
+        hint=f"{install('codecs')}; or {advice}",
     )

@@ -65,13 +65,21 @@ RANGES: dict[str, tuple[float, float]] = {
 _ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 mm2/s"}
 _ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
 _TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
-_MIDDLE = (0.25, 0.75)
+_MIDDLE = (0.25, 0.75)  # where the middle of an axis begins and ends, as shares of its length
 # With fewer voxels around a small gland, the right Ktrans map may fit better when it is turned.
 _VOXELS_OF_TURNED_MAP = 9000
 _SAME_PLACE_MM = 1.0  # an image displaced by less than this is checked in its present place
 _PROSTATE = " in the prostate"
 _REGIONS = " in the regions"
 RANGES_FILE = "plausible.json"
+# T1 (s) of tissue and of blood at 3 T, the fields (T) for which T1 is known, and by how much a
+# stated field may differ from one of them.
+_T1_TISSUE_3T = 1.6
+_T1_BLOOD_3T = 1.664
+_KNOWN_FIELDS = (1.5, 3.0)
+_FIELD_TOLERANCE = 0.5
+# Turns a median absolute deviation of normal noise into its standard deviation.
+_SD_OF_MAD = 1.4826
 
 
 # A statistic: its key in CHECKS, its value, and words on where it was measured.
@@ -105,19 +113,18 @@ def implausible(
             continue
         unit = f" {CHECKS[name].unit}".rstrip()
         cause, way_out = _cause(name, value, (low, high))
-        problem = (
+        text = (
             f"{CHECKS[name].title}{where} is {value:.3g}{unit}; plausible is "
             f"{low:g} to {high:g}{unit}"
         )
         if cause:
-            problem += f": {cause}"
-        problems.append(
-            CadError(
-                problem,
-                hint=f"{way_out}; a site may widen the range {name}",
-                patient=study.participant_id,
-            )
+            text += f": {cause}"
+        problem = CadError(
+            text,
+            hint=f"{way_out}; a site may widen the range {name}",
+            patient=study.participant_id,
         )
+        problems.append(problem)
     return problems
 
 
@@ -167,18 +174,19 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
     CadError
         When the file is not a JSON object that gives two numbers to each of some known statistics.
     """
-    beside = {}
+    ranges_of_places = {}
     if registered:
         for name in ("adc", "dce", "gland"):
-            beside[f"{name}_placed"] = (-math.inf, math.inf)
+            ranges_of_places[f"{name}_placed"] = (-math.inf, math.inf)
         for name in ("adc", "hbv", "dce", "ktrans"):
-            beside[f"{name}_displaced"] = (0.0, math.inf)
-            beside[f"{name}_unsure"] = (0.0, math.inf)
-        beside["ktrans_on_dce_unsure"] = (0.0, math.inf)
+            ranges_of_places[f"{name}_displaced"] = (0.0, math.inf)
+            ranges_of_places[f"{name}_unsure"] = (0.0, math.inf)
+        ranges_of_places["ktrans_on_dce_unsure"] = (0.0, math.inf)
+    # A study's folder lies in the cohort, or in the folder of its patient in the cohort.
     paths = [parent / RANGES_FILE for parent in folder.parents[:2]]
     files = [path for path in paths if path.is_file()]
     if not files:
-        return beside
+        return ranges_of_places
     path = files[0]
     content = read_json(path)
     ranges = {}
@@ -190,7 +198,7 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
         raise CadError(
             f"no statistic {unknown[0]!r}", file=path, hint=f"known are {', '.join(RANGES)}"
         )
-    return {**ranges, **beside}
+    return {**ranges, **ranges_of_places}
 
 
 def study_statistics(study: Study) -> Iterator[Statistic]:
@@ -205,6 +213,7 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
     if study.adc is not None:
         inside, where = _measured_mask(study, study.adc, _REGIONS, _PROSTATE)
         measured = study.adc.array[inside & (study.adc.array != 0)]
+        # Without a measured voxel the median is 0, which is no plausible ADC.
         yield "adc_median", float(np.median(measured)) if measured.size else 0.0, where
     if study.ktrans is not None:
         inside, where = _measured_mask(study, study.ktrans, _REGIONS, _PROSTATE)
@@ -219,7 +228,7 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
     if study.vfa:
         yield from _flip_angles(study)
     fields = {protocol.field_strength for protocol in study.protocols.values()}
-    for field in sorted(field for field in fields if field):
+    for field in sorted(field for field in fields if field):  # not stated by some images
         yield "field_strength", field, ""
     if study.roi_map is not None:
         yield from _mask_statistics(study, study.roi_map)
@@ -237,6 +246,7 @@ def _placeless_statistics(**values: float | None) -> Iterator[Statistic]:
 
 
 def _belonging(study: Study) -> Iterator[Statistic]:
+    """Yield statistics on whether images, regions and gland belong together, the right way up."""
     if study.gland is not None:
         yield "gland_volume", study.gland.millilitres, ""
     for modality in MODALITIES:
@@ -246,9 +256,10 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     # If one of the two zones has only two regions, a wider limit is used. In a man without any
     # error, the two regions of a small transition zone may lie behind regions of the peripheral
     # zone.
-    of_two = belonging.fewest_of_zone(study) == 2
-    name = "zone_order_of_two" if of_two else "zone_order"
-    yield from _placeless_statistics(**{name: belonging.zone_order(study)})
+    has_zone_of_two = belonging.fewest_of_zone(study) == 2
+    zone_statistic = "zone_order_of_two" if has_zone_of_two else "zone_order"
+    yield from _placeless_statistics(**{zone_statistic: belonging.zone_order(study)})
+
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
         images["dce"] = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
@@ -256,8 +267,10 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     # bones around it. Images are therefore checked in their present place, and also when they are
     # moved to where T2 shows the same tissue.
     mended = dict(images)
-    measured = {displacement.name: displacement for displacement in displacements(study)}
-    for name, displacement in measured.items():
+    measured_displacements = {}
+    for displacement in displacements(study):
+        measured_displacements[displacement.name] = displacement
+    for name, displacement in measured_displacements.items():
         statistics = {
             f"{name}_displaced": displacement.size_mm,
             f"{name}_unsure": displacement.uncertainty_mm,
@@ -272,51 +285,72 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             continue
         if name in images and displacement.size_mm >= _SAME_PLACE_MM:
             mended[name] = displacement.mend(images[name])
-    yield from _map_and_series(study, measured.get("dce"))
+    yield from _map_and_series(study, measured_displacements.get("dce"))
+
     # The place of the gland mask is checked only if there is a dynamic series. In images without
     # contrast agent the gland hardly differs from the tissue behind it.
     if study.gland is not None and study.dce is not None:
         gains = belonging.gland_placed(study.gland, images.values())
         if mended != images and _doubtful("gland", gains):
-            elsewhere = belonging.gland_placed(study.gland, mended.values())
-            gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
+            gains_of_mended = belonging.gland_placed(study.gland, mended.values())
+            gains = _larger_gains(gains, gains_of_mended)
         for kind, gain in gains.items():
             yield f"gland_{kind}", gain, ""
-    if study.t2w is None:
-        return
-    if "ktrans" in measured and measured["ktrans"].is_evidence:
-        yield "ktrans_mirrored", measured["ktrans"].mirrored, ""
-        if measured["ktrans"].voxels >= _VOXELS_OF_TURNED_MAP:
-            yield "ktrans_turned_near", measured["ktrans"].turned, ""
-    mirrors = []
+    if study.t2w is not None:
+        yield from _places_beside_t2(study.t2w, images, mended, measured_displacements)
+        yield from _placeless_statistics(
+            adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc")))
+        )
+
+
+def _places_beside_t2(
+    t2w: Volume,
+    images: Mapping[str, Volume],
+    mended: Mapping[str, Volume],
+    measured_displacements: Mapping[str, Displacement],
+) -> Iterator[Statistic]:
+    """Yield statistics on how much better images fit T2 as they lie than moved, turned or mirrored.
+
+    ``mended`` has the images once more, moved back by their displacements. ADC map and dynamic
+    series are among the images; of a Ktrans map only the displacement is used.
+    """
+    ktrans = measured_displacements.get("ktrans")
+    if ktrans is not None and ktrans.is_evidence:
+        yield "ktrans_mirrored", ktrans.mirrored, ""
+        if ktrans.voxels >= _VOXELS_OF_TURNED_MAP:
+            yield "ktrans_turned_near", ktrans.turned, ""
+    gains_over_mirrored = []
     for name, image in images.items():
-        along = _displaced_along(name, measured.get(name))
-        gains = belonging.better_placed(study.t2w, image, along)
+        displacement = measured_displacements.get(name)
+        axes = _displaced_along(name, displacement)
+        gains = belonging.better_placed(t2w, image, axes)
         if mended[name] is not image and _doubtful(name, gains):
-            elsewhere = belonging.better_placed(study.t2w, mended[name], along)
-            gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
-        whole = gains.pop("mirrored")
-        if name in measured and measured[name].is_evidence:
+            gains_of_mended = belonging.better_placed(t2w, mended[name], axes)
+            gains = _larger_gains(gains, gains_of_mended)
+        gain_of_whole = gains.pop("mirrored")
+        if displacement is not None and displacement.is_evidence:
             # The comparison was made around the gland or the regions. There the image, its mirror
             # image and its turned versions are each shifted to the place where they fit T2 best.
-            gains["mirrored"] = measured[name].mirrored
-            gains["turned_near"] = measured[name].turned
-            mirrors.append(gains["mirrored"])
+            gains["mirrored"] = displacement.mirrored
+            gains["turned_near"] = displacement.turned
+            gains_over_mirrored.append(displacement.mirrored)
         else:
             # The whole image is compared where it lies. If it is displaced, it may fit T2 better
             # when it is mirrored. For ADC the limit of ``mirrored_whole`` is therefore lower than
             # that of ``mirrored``.
-            gains["mirrored_whole"] = whole
-            mirrors.append(whole)
+            gains["mirrored_whole"] = gain_of_whole
+            gains_over_mirrored.append(gain_of_whole)
         for kind, gain in gains.items():
             yield f"{name}_{kind}", gain, ""
     # If two images both fit T2 better when they are mirrored, T2 itself is probably stored
     # mirrored. Because they agree, a smaller difference than that of one image alone is enough.
-    if len(mirrors) > 1:
-        yield "t2w_mirrored", max(mirrors), ""
-    yield from _placeless_statistics(
-        adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc")))
-    )
+    if len(gains_over_mirrored) > 1:
+        yield "t2w_mirrored", max(gains_over_mirrored), ""
+
+
+def _larger_gains(gains: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """Return the larger of two gains of each kind: an image may fit in either of two places."""
+    return {kind: max(gain, other[kind]) for kind, gain in gains.items()}
 
 
 def _displaced_along(name: str, displacement: Displacement | None) -> tuple[int, ...]:
@@ -329,7 +363,7 @@ def _displaced_along(name: str, displacement: Displacement | None) -> tuple[int,
     if name == "adc":
         if displacement is not None and displacement.phase_known:
             return (displacement.axis,)
-        return (1,)
+        return (1,)  # along the columns
     if displacement is not None and displacement.is_evidence:
         return (0, 1)
     return ()
@@ -391,34 +425,36 @@ def t1_default_problem(
         T1 (s) that the settings assume; None where the T1 known for the field is taken.
     """
     field = study.protocols.get("dce", Protocol()).field_strength
-    if study.dce is None or field is None or abs(field - 3.0) < 0.5:
+    lower_field, higher_field = _KNOWN_FIELDS
+    if study.dce is None or field is None or abs(field - higher_field) < _FIELD_TOLERANCE:
         return None
-    # T1 is known for fields of 1.5 T and 3 T. If the settings leave T1 to the field, the T1 of the
-    # nearer of these two fields is taken.
-    nearest = 1.5 if abs(field - 1.5) < abs(field - 3.0) else 3.0
-    fits = abs(field - nearest) < 0.5
-    field_of_value: dict[str, float] = {}
-    if t1_tissue == 1.6:
-        field_of_value["t1_tissue"] = 3.0
-    elif t1_tissue is None and not fits:
-        field_of_value["t1_tissue"] = nearest
-    if study.vfa:
-        field_of_value.pop("t1_tissue", None)
-    if t1_blood == 1.664:
-        field_of_value["t1_blood"] = 3.0
-    elif t1_blood is None and not fits:
-        field_of_value["t1_blood"] = nearest
-    if not field_of_value:
+    # If the settings leave T1 to the field, the T1 of the nearer known field is taken.
+    is_lower = abs(field - lower_field) < abs(field - higher_field)
+    nearest = lower_field if is_lower else higher_field
+    has_known_t1 = abs(field - nearest) < _FIELD_TOLERANCE
+    # For each assumed T1 that does not fit, the field of which it is the T1
+    field_of_setting: dict[str, float] = {}
+    if not study.vfa:  # flip-angle images measure the T1 of tissue
+        if t1_tissue == _T1_TISSUE_3T:
+            field_of_setting["t1_tissue"] = higher_field
+        elif t1_tissue is None and not has_known_t1:
+            field_of_setting["t1_tissue"] = nearest
+    if t1_blood == _T1_BLOOD_3T:
+        field_of_setting["t1_blood"] = higher_field
+    elif t1_blood is None and not has_known_t1:
+        field_of_setting["t1_blood"] = nearest
+    if not field_of_setting:
         return None
-    values = [f"{name} is {strength:g} T's" for name, strength in field_of_value.items()]
+    values = [f"{name} is {strength:g} T's" for name, strength in field_of_setting.items()]
     return CadError(
         f"the field strength is {field:g} T, but {' and '.join(values)}",
-        hint=f"set features.perfusion.{' and '.join(field_of_value)} for this field",
+        hint=f"set features.perfusion.{' and '.join(field_of_setting)} for this field",
         patient=study.participant_id,
     )
 
 
 def _dynamic_statistics(study: Study, dce: Dynamic) -> Iterator[Statistic]:
+    """Yield statistics of a dynamic series: how it was acquired, and how its median signal runs."""
     yield from _placeless_statistics(
         dce_repetition_time=dce.repetition_time, dce_flip_angle=dce.flip_angle
     )
@@ -434,63 +470,76 @@ def _dynamic_statistics(study: Study, dce: Dynamic) -> Iterator[Statistic]:
     for before, after in pairwise(signal):
         step = after.astype(float) - before
         deviations.append(float(np.median(np.abs(step - np.median(step)))))
-    # The difference of two frames has the noise of one frame times the square root of two. The
-    # factor 1.4826 turns a median deviation into a standard deviation.
-    noise = 1.4826 * min(deviations) / math.sqrt(2)
+    # The difference of two frames has the noise of one frame times the square root of two.
+    noise = _SD_OF_MAD * min(deviations) / math.sqrt(2)
     yield "dce_snr", curve[0] / noise if noise > 0 else math.inf, where
     low = float(curve.min())
     high = float(curve.max())
     yield "dce_enhancement", high / low - 1 if low > 0 else math.inf, where
     if high > low:
         yield "dce_first_frame", (float(curve[0]) - low) / (high - low), where
-        shortest = 2 * high - float(curve[0]) - float(curve[-1])
-        if shortest > 0:
-            yield "dce_detour", float(np.abs(np.diff(curve)).sum()) / shortest, where
+        # A curve that only rises to its peak and then only falls takes the shortest way. With its
+        # frames in disorder, it goes up and down often.
+        shortest_way = 2 * high - float(curve[0]) - float(curve[-1])
+        if shortest_way > 0:
+            way = float(np.abs(np.diff(curve)).sum())
+            yield "dce_detour", way / shortest_way, where
 
 
 def _flip_angles(study: Study) -> Iterator[Statistic]:
-    repetition = study.vfa_repetition_time
-    if repetition is None:
+    """Yield statistics of the flip-angle images: repetition time, T1, and how well T1 fits them."""
+    repetition_time = study.vfa_repetition_time
+    if repetition_time is None:
         return
-    yield "vfa_repetition_time", repetition, ""
-    if len({angle for angle, _ in study.vfa}) < 2:
+    yield "vfa_repetition_time", repetition_time, ""
+    if len({angle for angle, _ in study.vfa}) < 2:  # T1 cannot be fitted to one angle
         return
-    inside, where = _measured_mask(study, study.vfa[0][1])
+    _, first_image = study.vfa[0]
+    inside, where = _measured_mask(study, first_image)
+    # Much of the middle of an image may be fat, so that the range of T1 is a wider one there.
     name = "vfa_t1" if where in (_PROSTATE, _REGIONS) else "vfa_t1_any_tissue"
-    level = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
-    angle = np.radians([angle for angle, _ in study.vfa])
+    signal = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
+    angle = np.radians([degrees for degrees, _ in study.vfa])
     # In the spoiled steady state the signal S at the flip angle a is on a line:
     # S / sin(a) = E1 S / tan(a) + constant. Its slope is E1 = exp(-TR / T1).
-    slope, offset = np.polyfit(level / np.tan(angle), level / np.sin(angle), 1)
-    yield name, (-repetition / math.log(slope) if 0 < slope < 1 else math.inf), where
+    slope, offset = np.polyfit(signal / np.tan(angle), signal / np.sin(angle), deg=1)
+    # With any other slope, no T1 explains the signals.
+    t1 = -repetition_time / math.log(slope) if 0 < slope < 1 else math.inf
+    yield name, t1, where
     fitted = offset * np.sin(angle) / (1 - slope * np.cos(angle))
-    yield "vfa_misfit", float(np.sqrt(np.mean((level - fitted) ** 2)) / level.mean()), where
+    misfit = np.sqrt(np.mean((signal - fitted) ** 2)) / signal.mean()
+    yield "vfa_misfit", float(misfit), where
 
 
 def _mask_statistics(study: Study, mask: Volume) -> Iterator[Statistic]:
+    """Yield how far the label map lies from the nearest image: it should have an image's grid.
+
+    Two grids are as far apart as the farthest corner of one from the nearest corner of the other.
+    """
     corners = mask.outer_corners()
-    gaps = []
+    gaps_mm = []
     for name in study.present:
         image = study.grid(name)
         if image is not None:
-            apart = np.linalg.norm(corners[:, None] - image.outer_corners()[None], axis=2)
-            gaps.append(float(apart.min(axis=1).max()))
-    if gaps:
-        yield "mask_offset", min(gaps), ""
+            image_corners = image.outer_corners()
+            distances = np.linalg.norm(corners[:, None] - image_corners[None], axis=2)
+            gaps_mm.append(float(distances.min(axis=1).max()))
+    if gaps_mm:
+        yield "mask_offset", min(gaps_mm), ""
 
 
 def _measured_mask(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
     """Return where to measure, and words for it: the first drawn mask in the given order.
 
-    The masks are those of the prostate and of the regions. If neither is drawn, it is the middle of
-    the image.
+    The masks are those of the prostate and of the regions, by default in this order. If neither is
+    drawn, it is the middle of the image.
     """
     masks = {_PROSTATE: study.gland, _REGIONS: study.roi_map}
     for where in order or masks:
         mask = masks[where]
         if mask is not None:
             inside = resample_mask(mask, grid).array
-            if inside.any():
+            if inside.any():  # else the mask lies outside of this image
                 return inside, where
     inside = np.zeros(grid.shape, bool)
     middle = []
@@ -503,6 +552,10 @@ def _measured_mask(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray,
 
 
 def _cause(name: str, value: float, allowed: tuple[float, float]) -> tuple[str, str]:
+    """Return the likely cause of a value outside of the allowed range, and what the user can do.
+
+    A wrong unit is the cause if the value, in another unit, lies in the range.
+    """
     low, high = allowed
     if name == "adc_median":
         for factor, unit in _ADC_LOOKS.items():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-_LINES_PER_ROW = 16
+_LINES_PER_ROW = 16  # evenly spaced in a row of pixels
 
 
 def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
@@ -31,17 +31,19 @@ def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndar
     >>> float(fill_polygons([square], (4, 4)).sum())
     4.0
     """
-    rows, columns = shape
+    n_rows, n_columns = shape
     start, end = _edges(polygons)
-    share = np.zeros(shape)
+    filled = np.zeros(shape)
     first, last = _rows_of(polygons)
-    left_edges = np.arange(columns + 1) - 0.5
-    for row in range(max(first, 0), min(last, rows - 1) + 1):
+    pixel_edges = np.arange(n_columns + 1) - 0.5
+    for row in range(max(first, 0), min(last, n_rows - 1) + 1):
         for y in _lines_of(row):
             x, _ = _crossings(start, end, y)
+            # The inside lies between the first crossing and the second, the third and the fourth …
             for left, right in zip(x[::2], x[1::2], strict=True):
-                share[row] += np.diff(np.clip(left_edges, left, right))
-    return (share / _LINES_PER_ROW).astype(np.float32)
+                # The length of this stretch within each pixel
+                filled[row] += np.diff(np.clip(pixel_edges, left, right))
+    return (filled / _LINES_PER_ROW).astype(np.float32)
 
 
 class Border:
@@ -67,18 +69,19 @@ class Border:
         self.length = float(np.linalg.norm(end - start, axis=1).sum())
         first, last = _rows_of([polygon])
         self._first = first * _LINES_PER_ROW  # number of the first line
-        chords = []
+        crossings = []  # for each line, where chords begin and end in turn
         for row in range(first, last + 1):
             for y in _lines_of(row):
                 x, _ = _crossings(start, end, y)
-                chords.append(x)
-        most = max(len(x) for x in chords) // 2
+                crossings.append(x)
+        most_chords = max(len(x) for x in crossings) // 2
         # A line with fewer chords than another one gets chords that end before they begin.
-        self._left = np.full((len(chords), most), np.inf)
-        self._right = np.full((len(chords), most), -np.inf)
-        for line, x in enumerate(chords):
-            self._left[line, : len(x) // 2] = x[::2]
-            self._right[line, : len(x) // 2] = x[1::2]
+        self._left = np.full((len(crossings), most_chords), np.inf)
+        self._right = np.full((len(crossings), most_chords), -np.inf)
+        for line, x in enumerate(crossings):
+            n_chords = len(x) // 2
+            self._left[line, :n_chords] = x[::2]
+            self._right[line, :n_chords] = x[1::2]
         self.area = common_area(self, self)
 
     def lines(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
@@ -107,6 +110,7 @@ def common_area(border: Border, other: Border) -> float:
     >>> common_area(Border(square), Border(square + 1))
     1.0
     """
+    # Polygons whose boxes lie apart have no lines or no stretches in common.
     low = np.maximum(border.polygon.min(axis=0), other.polygon.min(axis=0))
     high = np.minimum(border.polygon.max(axis=0), other.polygon.max(axis=0))
     if (low >= high).any():
@@ -115,6 +119,7 @@ def common_area(border: Border, other: Border) -> float:
     last = min(border.ends[1], other.ends[1])
     left, right = border.lines(first, last)
     other_left, other_right = other.lines(first, last)
+    # The stretch that each chord shares with each chord of the other polygon on the same line
     begin = np.maximum(left[:, :, None], other_left[:, None, :])
     end = np.minimum(right[:, :, None], other_right[:, None, :])
     return float(np.maximum(end - begin, 0).sum()) / _LINES_PER_ROW
@@ -141,16 +146,19 @@ def folded_area(polygon: np.ndarray) -> float:
     """
     start, end = _edges([polygon])
     first, last = _rows_of([polygon])
-    once = {1: 0.0, -1: 0.0}
-    total = 0.0
+    # A border runs around its inside once, either way. What it runs around the other way, or more
+    # often, is folded.
+    covered = 0.0
+    covered_once = {1: 0.0, -1: 0.0}  # by the sense in which the border runs around it
     for row in range(first, last + 1):
         for y in _lines_of(row):
-            x, turns = _crossings(start, end, y)
+            x, winding_numbers = _crossings(start, end, y)
             widths = np.diff(x)
-            total += float(widths[turns[:-1] != 0].sum())
-            for turn in once:
-                once[turn] += float(widths[turns[:-1] == turn].sum())
-    return (total - max(once.values())) / _LINES_PER_ROW
+            winding = winding_numbers[:-1]  # of each stretch between two crossings
+            covered += float(widths[winding != 0].sum())
+            for sense in covered_once:
+                covered_once[sense] += float(widths[winding == sense].sum())
+    return (covered - max(covered_once.values())) / _LINES_PER_ROW
 
 
 def _edges(polygons: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -163,6 +171,7 @@ def _edges(polygons: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def _rows_of(polygons: list[np.ndarray]) -> tuple[int, int]:
     """Return the first and the last row that polygons touch."""
     y = np.concatenate(polygons)[:, 1]
+    # Row k reaches from k - .5 to k + .5.
     return int(np.floor(y.min() + 0.5)), int(np.floor(y.max() + 0.5))
 
 
@@ -174,10 +183,12 @@ def _lines_of(row: int) -> Iterator[float]:
 
 def _crossings(start: np.ndarray, end: np.ndarray, y: float) -> tuple[np.ndarray, np.ndarray]:
     """Return where edges cross a line, from left to right, and the winding number behind each."""
-    crossed = (start[:, 1] <= y) != (end[:, 1] <= y)
-    a = start[crossed]
-    b = end[crossed]
-    x = a[:, 0] + (y - a[:, 1]) * (b[:, 0] - a[:, 0]) / (b[:, 1] - a[:, 1])
+    # A corner on the line belongs to one side, so that two edges that meet there count once.
+    crosses = (start[:, 1] <= y) != (end[:, 1] <= y)
+    x_start, y_start = start[crosses].T
+    x_end, y_end = end[crosses].T
+    x = x_start + (y - y_start) * (x_end - x_start) / (y_end - y_start)
     order = np.argsort(x, kind="stable")
-    turns = np.cumsum(np.where(b[:, 1] > a[:, 1], 1, -1)[order])
-    return x[order], turns
+    # Each edge that runs to larger y adds a turn, each other edge takes one away.
+    turns = np.where(y_end > y_start, 1, -1)
+    return x[order], np.cumsum(turns[order])

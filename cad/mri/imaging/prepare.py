@@ -41,9 +41,13 @@ def prepare_study(
         Empty without registration or without a T2 image.
     """
     out = replace(study, notes=list(study.notes))
+
+    # Images that are made from the diffusion images
     derived_images = (("adc", "ADC map", fit_adc), (HBV.name, HBV.title, high_b))
     for name, title, make in derived_images if out.diffusion else ():
-        if out.image(name) is not None or (name == HBV.name and name not in modalities):
+        # The ADC map is always made, the high-b image only if it is measured.
+        is_unwanted = name == HBV.name and name not in modalities
+        if out.image(name) is not None or is_unwanted:
             continue
         try:
             image, notes = make(out.diffusion)
@@ -51,6 +55,8 @@ def prepare_study(
             out.notes += notes
         except CadError as error:
             out.notes.append(f"no {title}: {error.problem}")
+
+    # The places of the frames, and then of the images
     if settings.frame_motion == "translation" and out.dce is not None:
         try:
             out.dce, shift_mm, note = still_frames(out)
@@ -67,34 +73,39 @@ def prepare_study(
 
 
 def _mended(read: Study, out: Study, settings: ImageSettings, modalities: Sequence[str]) -> Study:
-    """Note how far each image is displaced from T2, and move back those that the settings name."""
+    """Note how far each image is displaced from T2, and move back those that the settings name.
+
+    Displacements are measured on ``read``, the study as it was read. ``out`` is the study as it was
+    prepared so far; its notes are changed.
+    """
     if settings.displacement == "none":
         return out
-    measured, unmeasured = compare_images(read)
+    displacements, unmeasured = compare_images(read)
     out.notes += [image.sentence for image in unmeasured]
     on_series = map_on_series(read)
     if isinstance(on_series, Unmeasured):
         out.notes.append(on_series.sentence)
-    moved = []
-    for displacement in measured:
-        words = displacement.sentence
+    moved_back = []
+    for displacement in displacements:
+        note = displacement.sentence
         is_moved = (
             settings.displacement == "mended" and displacement.size_mm >= settings.mend_from_mm
         )
         if is_moved:
-            moved.append(displacement)
-            words += ": moved back"
-        # A displaced image withdraws the decision on a region only if the image is measured.
+            moved_back.append(displacement)
+            note += ": moved back"
+        # A displaced image withdraws the decision on a region only if the image is measured. By
+        # default all images are.
         is_measured = not modalities or displacement.name in modalities
         if is_measured and displacement.most_mm >= settings.withdraw_from_mm:
-            words += "; no decision is stated (images.registration: rigid may align it)"
+            note += "; no decision is stated (images.registration: rigid may align it)"
         # A displacement of SAID_MM or more is noted. If the image is moved back, other tissue is
         # measured in its regions. Then a smaller displacement is noted, too, if it is larger than
         # its own uncertainty.
         if displacement.size_mm >= SAID_MM or (is_moved and displacement.is_notable):
-            out.notes.append(words)
-    mended = mend(out, moved)
-    mended.displacements = tuple(measured)
+            out.notes.append(note)
+    mended = mend(out, moved_back)
+    mended.displacements = tuple(displacements)
     mended.unmeasured = tuple(unmeasured)
-    mended.mended_mm = {displacement.name: displacement.size_mm for displacement in moved}
+    mended.mended_mm = {displacement.name: displacement.size_mm for displacement in moved_back}
     return mended

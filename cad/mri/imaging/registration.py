@@ -28,6 +28,9 @@ MAX_ANGLE_DEG = 15.0
 # and coil lies farther away.
 MARGIN_MM = 20.0
 _BINS = 32
+# Least number of voxels that are compared. With fewer, a histogram of 32 x 32 bins says nothing of
+# the mutual information.
+_LEAST_COMPARED = 1000
 _WORKING_MM = 1.5
 _DIGITS = 7
 
@@ -137,7 +140,7 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
             aligned = register_rigid(dce_reference(study.dce), study.t2w, region, "dce")
             registrations.append(aligned)
             moved_together(out, "dce", aligned.apply)
-    out.notes += [r.note for r in registrations]
+    out.notes += [registration.note for registration in registrations]
     return out, registrations
 
 
@@ -158,7 +161,7 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
     if name == "adc" and study.adc is not None:
         # The diffusion images move with the ADC map, because they were acquired in the same minutes
         # as the images from which the map was made.
-        study.diffusion = [(b, move(volume)) for b, volume in study.diffusion]
+        study.diffusion = [(b_value, move(volume)) for b_value, volume in study.diffusion]
         if study.hbv is not None and study.hbv.same_grid(study.adc):
             study.hbv = move(study.hbv)
         study.adc = move(study.adc)
@@ -167,6 +170,7 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
     if name == "ktrans" and study.ktrans is not None:
         study.ktrans = move(study.ktrans)
     if name == "dce" and study.dce is not None:
+        # Grids are compared before the series itself is moved.
         if study.vessel is not None and study.vessel.same_grid(study.dce.grid):
             study.vessel = move(study.vessel)
         if study.ktrans is not None and study.ktrans.same_grid(study.dce.grid):
@@ -187,7 +191,8 @@ def dce_reference(dynamic: Dynamic) -> Volume:
     dynamic : Dynamic
         The series.
     """
-    late = dynamic.frames[-max(len(dynamic.frames) // 3, 1) :]
+    n_late = max(len(dynamic.frames) // 3, 1)
+    late = dynamic.frames[-n_late:]
     return dynamic.grid.with_array(late.mean(axis=0, dtype=np.float32))
 
 
@@ -249,17 +254,25 @@ def register_rigid(
     else:
         note = f"{name} aligned to T2 by {result}"
         return Registration(
-            name,
-            search.matrix,
-            before,
-            search.after,
-            True,
-            note,
-            moving,
-            search.shift_mm,
-            search.angle_deg,
+            name=name,
+            matrix=search.matrix,
+            before=before,
+            after=search.after,
+            accepted=True,
+            note=note,
+            moving=moving,
+            shift_mm=search.shift_mm,
+            angle_deg=search.angle_deg,
         )
-    return Registration(name, np.eye(4), before, before, False, note, moving)
+    return Registration(
+        name=name,
+        matrix=np.eye(4),
+        before=before,
+        after=before,
+        accepted=False,
+        note=note,
+        moving=moving,
+    )
 
 
 def search_rigid(
@@ -312,20 +325,22 @@ def search_rigid(
     where = _covered_voxels(target, fixed, region, moving)
     fixed_image = geometry.resample_image(fixed, target)
     before = image_information(fixed_image, geometry.resample_image(moving, target), where)
-    transform = _search(fixed_image, moving, where)
+    transform = _search_transform(fixed_image, moving, where)
     # ITK's transform maps points of the fixed image (T2) to points of the moving image. The moving
     # image itself moves the opposite way.
     matrix = np.linalg.inv(_matrix(transform))
-    after = image_information(
-        fixed_image, geometry.resample_image(moved(moving, matrix), target), where
-    )
-    centre = target.centre
+    in_new_place = geometry.resample_image(moved(moving, matrix), target)
+    after = image_information(fixed_image, in_new_place, where)
     # The shift is that of the middle of the compared region. The translation in the matrix would
     # not do: for a rotation about a distant origin it is large.
-    shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
+    centre = target.centre
+    moved_centre = (matrix @ np.append(centre, 1.0))[:3]
+    shift_mm = float(np.linalg.norm(moved_centre - centre))
     # The angle of a rotation follows from the trace of its matrix R: trace R = 1 + 2 cos(angle).
-    angle = float(np.degrees(np.arccos(np.clip((np.trace(matrix[:3, :3]) - 1) / 2, -1.0, 1.0))))
-    return RigidSearch(matrix, before, after, shift, angle)
+    # By rounding, the cosine may lie a little beyond 1.
+    cosine = np.clip((np.trace(matrix[:3, :3]) - 1) / 2, -1.0, 1.0)
+    angle_deg = float(np.degrees(np.arccos(cosine)))
+    return RigidSearch(matrix, before, after, shift_mm, angle_deg)
 
 
 def covered_share(moving: Volume, fixed: Volume, region: np.ndarray | None = None) -> float:
@@ -449,9 +464,10 @@ def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
     for mask in (study.gland, study.roi_map):
         if mask is None:
             continue
-        margin = np.ceil(MARGIN_MM / np.array(fixed.spacing[::-1])).astype(int)
-        box = geometry.bounding_box(geometry.resample_mask(mask, fixed).array, margin)
-        if box is not None:
+        margin_voxels = np.ceil(MARGIN_MM / np.array(fixed.spacing[::-1])).astype(int)
+        mask_on_grid = geometry.resample_mask(mask, fixed).array
+        box = geometry.bounding_box(mask_on_grid, margin_voxels)
+        if box is not None:  # None: the mask is empty, or lies outside of the image
             break
     else:
         # Without gland and regions, the middle half of the rows and columns is compared, on all
@@ -468,9 +484,9 @@ def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
     box = geometry.bounding_box(np.ones(fixed.shape, bool) if region is None else region)
     if box is None:
         raise ValueError("the region is empty")
-    low, high = geometry.limits(box[::-1])
-    # Voxels are at least _WORKING_MM wide. Finer voxels would tell no more about motion, and would
-    # take more time at each step of the search.
+    low, high = geometry.limits(box[::-1])  # in voxels along x, y, z; the box has z first
+    # Finer voxels than _WORKING_MM would tell no more about motion, and would take more time at
+    # each step of the search.
     spacing = np.maximum(fixed.spacing, _WORKING_MM)
     count = np.maximum(np.floor((high - low) * fixed.spacing / spacing).astype(int), 1)
     grid = fixed.beginning_at(np.zeros(count[::-1], np.float32), low)
@@ -488,8 +504,7 @@ def _covered_voxels(
     covered &= np.isfinite(geometry.resample_image(fixed, target).array)
     if region is not None:
         covered &= np.asarray(geometry.resample_mask(fixed.with_array(region), target).array, bool)
-    # With fewer voxels, a histogram of 32 x 32 bins says nothing of the mutual information.
-    if covered.sum() < 1000:
+    if covered.sum() < _LEAST_COMPARED:
         raise CadError(
             f"only {int(covered.sum())} voxels of the region are covered by both images",
             hint="check the field of view of the series",
@@ -497,24 +512,29 @@ def _covered_voxels(
     return covered
 
 
-def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTransform:
+def _search_transform(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTransform:
+    """Return the rigid transform of points of ``fixed`` to points of ``moving`` that fits best.
+
+    ``where`` is a mask of the voxels of ``fixed`` that are compared.
+    """
+    # ITK cannot compute with NaN, which stands where an image has no value.
     fixed_image = sitk.Cast(
         fixed.with_array(np.nan_to_num(fixed.array)).to_sitk(), sitk.sitkFloat32
     )
     moving_image = moving.with_array(np.nan_to_num(moving.array.astype(np.float32))).to_sitk()
-    start = sitk.Euler3DTransform()
+    transform = sitk.Euler3DTransform()
     # The rotation is about the middle of the fixed image. Rotation and translation are then
     # independent in the search.
-    start.SetCenter(triple(fixed.centre))
-    method = descent(fixed.with_array(where), start, step_mm=2.0, iterations=100, fine_mm=1.0)
+    transform.SetCenter(triple(fixed.centre))
+    method = descent(fixed.with_array(where), transform, step_mm=2.0, iterations=100, fine_mm=1.0)
     try:
-        method.Execute(fixed_image, moving_image)
+        method.Execute(fixed_image, moving_image)  # changes the transform in place
     except RuntimeError as error:
         raise CadError(f"registration failed: {str(error).splitlines()[-1]}") from error
     # The parameters are rounded to _DIGITS decimals, so that differences in their last bits do not
     # change the result.
-    start.SetParameters([round(v, _DIGITS) for v in start.GetParameters()])
-    return start
+    transform.SetParameters([round(value, _DIGITS) for value in transform.GetParameters()])
+    return transform
 
 
 def descent(
@@ -546,6 +566,8 @@ def descent(
     method.SetMetricSamplingStrategy(method.NONE)
     method.SetMetricFixedMask(where.to_sitk())
     method.SetInterpolator(sitk.sitkLinear)
+    # Each time the descent turns back, its step becomes .6 of what it was. It ends once the step
+    # is shorter than ``minStep``.
     method.SetOptimizerAsRegularStepGradientDescent(
         learningRate=step_mm, minStep=0.01, numberOfIterations=iterations, relaxationFactor=0.6
     )
@@ -565,6 +587,7 @@ def _matrix(transform: sitk.Euler3DTransform) -> np.ndarray:
     rotation = np.array(transform.GetMatrix()).reshape(3, 3)
     centre = np.array(transform.GetCenter())
     matrix = np.eye(4)
+    # A point p goes to R (p - centre) + centre + translation.
     matrix[:3, :3] = rotation
     matrix[:3, 3] = np.array(transform.GetTranslation()) + centre - rotation @ centre
     return matrix
@@ -592,16 +615,18 @@ def moved(image: Volume, matrix: np.ndarray) -> Volume:
     >>> moved(image, matrix).origin
     (15.0, 0.0, 0.0)
     """
+    new_origin = (matrix @ np.append(image.origin, 1.0))[:3]
+    rotation = matrix[:3, :3]
     return replace(
-        image,
-        origin=triple((matrix @ np.append(image.origin, 1.0))[:3]),
-        direction=matrix[:3, :3] @ np.asarray(image.direction),
+        image, origin=triple(new_origin), direction=rotation @ np.asarray(image.direction)
     )
 
 
 # The patient's page shows an alignment by the edges of T2, drawn over the image that was moved. A
 # checkerboard of both images would show little, because their contrasts differ too much.
 EDGE_SCALE_MM = 1.4
+# Shares of the voxels whose gradient is too weak: for a voxel beside an edge, and for a voxel with
+# which an edge begins.
 EDGE_SHARE = (0.80, 0.93)
 
 
@@ -627,18 +652,21 @@ def registration_view(
     pictures : ndarray of uint8, shape (3, H, W)
         The moving image in its old place, in its new place, and the edges of T2 (255, else 0).
     """
+    # The drawn slice as an image of its own, to which both places of the moving image are
+    # interpolated.
     slab = fixed.beginning_at(fixed.array[z : z + 1], np.array([0.0, 0.0, float(z)]))
-    places = (registration.moving, registration.apply(registration.moving))
-    slices = [resample_image(image, slab).array[0] for image in places]
-    low, high = _grey_range(np.stack(slices))
+    old_and_new = (registration.moving, registration.apply(registration.moving))
+    slices = [resample_image(image, slab).array[0] for image in old_and_new]
+    low, high = _grey_range(np.stack(slices))  # one range, so that both pictures compare
+    pictures = [_scaled_grey(image, low, high) for image in slices]
     edges = canny(
         np.nan_to_num(slab.array[0].astype(float)),
-        EDGE_SCALE_MM / min(fixed.spacing[:2]),
+        sigma=EDGE_SCALE_MM / min(fixed.spacing[:2]),
         low_threshold=EDGE_SHARE[0],
         high_threshold=EDGE_SHARE[1],
         use_quantiles=True,
     )
-    pictures = [_scaled_grey(image, low, high) for image in slices]
+    edge_picture = np.where(edges, 255, 0).astype(np.uint8)
     numbers = {
         "moving": registration.name,
         "before": round(registration.before, 4),
@@ -648,14 +676,19 @@ def registration_view(
         "accepted": registration.accepted,
         "note": registration.note,
     }
-    return numbers, np.stack([*pictures, np.where(edges, 255, 0).astype(np.uint8)])
+    return numbers, np.stack([*pictures, edge_picture])
 
 
 def _grey_range(array: np.ndarray) -> tuple[float, float]:
+    """Return the values that a picture shows as black and as white.
+
+    A few very bright or dark voxels do not set them.
+    """
     finite = array[np.isfinite(array)].astype(float)
     if not finite.size:
         return 0.0, 1.0
     low, high = np.percentile(finite, (1, 99.5))
+    # In a constant image both are one value, and grey levels are divided by their difference.
     return float(low), float(max(high, low + 1e-6))
 
 

@@ -22,7 +22,8 @@ ORIENTATION_TOLERANCE = 1e-3
 _OTHER_PLANE = 0.2
 POSITION_TOLERANCE_MM = 0.1
 SPACING_TOLERANCE = 0.02  # largest difference of two slice distances, as a share of the median
-MISSING_FACTOR = 1.5
+MISSING_FACTOR = 1.5  # a step larger than this many times the median has lost a slice
+_PIXEL_TOLERANCE_MM = 1e-3  # largest difference of two roundings of one pixel spacing
 BY_ORDER = "order of the instance numbers"
 
 
@@ -78,11 +79,11 @@ class Stack:
         files. Otherwise the result has the indices of the slices, sorted by number. Slices with
         equal numbers stay in the order of their places.
         """
-        stacks_of_files = {(item.path, item.stack_id) for item in self.slices}
-        stated = [item.stack_position for item in self.slices]
-        if None in stated or len(stacks_of_files) > 1:
+        stacks_of_files = {(frame.path, frame.stack_id) for frame in self.slices}
+        stated_numbers = [frame.stack_position for frame in self.slices]
+        if None in stated_numbers or len(stacks_of_files) > 1:
             return None
-        numbers = np.array(stated)
+        numbers = np.array(stated_numbers)
         steps = np.diff(numbers)
         if (steps > 0).all() or (steps < 0).all():
             return None
@@ -118,23 +119,28 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
     _check_mosaics(frames)
     groups: dict[tuple[object, ...], list[Frame]] = defaultdict(list)
     planes: list[np.ndarray] = []
-    for item in frames:
-        direction = item.direction
+    for frame in frames:
+        # Numbers are rounded, because scanners write one value with differing last digits.
+        direction = frame.direction
         if direction is not None:
-            direction = tuple(round(v, 3) for v in direction)
-        key = (
-            _number_of_plane(item, planes),
-            _rounded(item.b_value, 1),
+            direction = tuple(round(cosine, 3) for cosine in direction)
+        what_slices_share = (
+            _number_of_plane(frame, planes),
+            _rounded(frame.b_value, 1),
             direction,
-            item.flip_angle,
-            _rounded(item.echo_time, 3),
-            item.image_type,
+            frame.flip_angle,
+            _rounded(frame.echo_time, 3),
+            frame.image_type,
         )
-        groups[key].append(item)
+        groups[what_slices_share].append(frame)
     stacks: list[Stack] = []
-    for group in groups.values():
-        stacks += _split_times(group)
-    return sorted(stacks, key=lambda s: min((i.instance_number, i.index) for i in s.slices))
+    for frames_of_group in groups.values():
+        stacks += _split_times(frames_of_group)
+
+    def first_number(stack: Stack) -> tuple[int, int]:
+        return min((frame.instance_number, frame.index) for frame in stack.slices)
+
+    return sorted(stacks, key=first_number)
 
 
 def _check_mosaics(frames: list[Frame]) -> None:
@@ -144,37 +150,38 @@ def _check_mosaics(frames: list[Frame]) -> None:
     images of one series on different grids.
     """
     first_places = {}
-    distances: dict[Path, float] = {}
-    for item in frames:
-        if not item.tiles or item.position is None:
+    distances: dict[Path, float] = {}  # of the first two slices of each mosaic
+    for frame in frames:
+        if not frame.tiles or frame.position is None:  # no slice of a mosaic
             continue
-        place = np.array(item.position)
-        if item.index == 0:
-            first_places[item.path] = place
-        elif item.index == 1 and item.path in first_places:
-            distances[item.path] = float(np.linalg.norm(place - first_places[item.path]))
+        place = np.array(frame.position)
+        if frame.index == 0:
+            first_places[frame.path] = place
+        elif frame.index == 1 and frame.path in first_places:
+            distances[frame.path] = float(np.linalg.norm(place - first_places[frame.path]))
     if not distances:
         return
-    head, distance = next(iter(distances.items()))
-    for path, other in distances.items():
-        if abs(other - distance) > max(SPACING_TOLERANCE * distance, POSITION_TOLERANCE_MM):
+    first_path, first_distance = next(iter(distances.items()))
+    tolerance = max(SPACING_TOLERANCE * first_distance, POSITION_TOLERANCE_MM)
+    for path, distance in distances.items():
+        if abs(distance - first_distance) > tolerance:
             raise CadError(
-                f"{tagged('SpacingBetweenSlices')} is {distance:g} mm in {head.name} and "
-                f"{other:g} mm in {path.name}; the mosaics of one series have one distance between "
-                "slices",
+                f"{tagged('SpacingBetweenSlices')} is {first_distance:g} mm in {first_path.name} "
+                f"and {distance:g} mm in {path.name}; the mosaics of one series have one distance "
+                "between slices",
                 file=path,
                 hint="two series may be mixed, or one file was changed; export the series again",
             )
 
 
-def _number_of_plane(item: Frame, planes: list[np.ndarray]) -> int | None:
+def _number_of_plane(frame: Frame, planes: list[np.ndarray]) -> int | None:
     """Return the number of a slice's orientation in ``planes``; None if the header states none.
 
     An orientation that is not in ``planes`` is added to it.
     """
-    if item.orientation is None:
+    if frame.orientation is None:
         return None
-    axes = np.array(item.orientation)
+    axes = np.array(frame.orientation)
     for number, plane in enumerate(planes):
         if np.abs(plane - axes).max() < _OTHER_PLANE:
             return number
@@ -186,12 +193,14 @@ def _rounded(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def _split_times(group: list[Frame]) -> list[Stack]:
+def _split_times(frames: list[Frame]) -> list[Stack]:
     """Return one stack of slices, or one for each time point if a position has several slices."""
-    positions = Counter(_rounded_position(item) for item in group)
-    repeats = max(positions.values())
-    if repeats == 1:
-        return [_stack(group)]
+    positions = Counter(_rounded_position(frame) for frame in frames)
+    n_times = max(positions.values())
+    if n_times == 1:
+        return [_stack(frames)]
+    # The first number or clock of the header that tells the time points apart is taken: it has as
+    # many values as there are time points, and each value has at most one slice at a position.
     for name in (
         "temporal_position",
         "acquisition_number",
@@ -200,67 +209,75 @@ def _split_times(group: list[Frame]) -> list[Stack]:
         "content_time",
     ):
         times: dict[object, list[Frame]] = defaultdict(list)
-        for item in group:
-            times[getattr(item, name)].append(item)
-        once = all(_all_apart(items) for items in times.values())
-        if len(times) == repeats and once and None not in times:
-            return [_stack(items, name.replace("_", " ")) for items in times.values()]
+        for frame in frames:
+            times[getattr(frame, name)].append(frame)
+        all_apart = all(_all_apart(slices) for slices in times.values())
+        if len(times) == n_times and all_apart and None not in times:
+            return [_stack(slices, name.replace("_", " ")) for slices in times.values()]
     # The instance numbers can tell the phases of a dynamic series apart only if no two planes have
-    # the same number.
-    numbered = len({(item.instance_number, item.index) for item in group}) == len(group)
-    if set(positions.values()) == {repeats} and numbered:
-        return [_stack(items, BY_ORDER) for items in _by_order(group)]
+    # the same number, and no phase lacks a slice.
+    numbers = {(frame.instance_number, frame.index) for frame in frames}
+    all_numbered_apart = len(numbers) == len(frames)
+    if set(positions.values()) == {n_times} and all_numbered_apart:
+        return [_stack(slices, BY_ORDER) for slices in _by_order(frames)]
     place, count = positions.most_common(1)[0]
-    twice = [item for item in group if _rounded_position(item) == place]
+    duplicates = [frame for frame in frames if _rounded_position(frame) == place]
+    file_names = ", ".join(frame.path.name for frame in duplicates[:4])
     raise CadError(
-        f"duplicate slice: {count} images of series {twice[0].series_number} lie at position "
-        f"{place} mm ({', '.join(item.path.name for item in twice[:4])}), and neither a clock nor "
-        "the instance numbers tell them apart",
-        file=twice[1].path,
+        f"duplicate slice: {count} images of series {duplicates[0].series_number} lie at position "
+        f"{place} mm ({file_names}), and neither a clock nor the instance numbers tell them apart",
+        file=duplicates[1].path,
         hint="if one is a copy, remove it; else export the series again",
     )
 
 
-def _all_apart(items: list[Frame]) -> bool:
-    return len({_rounded_position(item) for item in items}) == len(items)
+def _all_apart(frames: list[Frame]) -> bool:
+    return len({_rounded_position(frame) for frame in frames}) == len(frames)
 
 
-def _by_order(group: list[Frame]) -> list[list[Frame]]:
+def _by_order(frames: list[Frame]) -> list[list[Frame]]:
     """Return phases by order of occurrence: the k-th plane at every position belongs to phase k."""
     phases: dict[int, list[Frame]] = defaultdict(list)
-    times_seen: Counter[tuple[float, ...]] = Counter()
-    for item in sorted(group, key=lambda i: (i.instance_number, i.index)):
-        phases[times_seen[_rounded_position(item)]].append(item)
-        times_seen[_rounded_position(item)] += 1
+    n_planes_at: Counter[tuple[float, ...]] = Counter()
+    for frame in sorted(frames, key=lambda frame: (frame.instance_number, frame.index)):
+        position = _rounded_position(frame)
+        phases[n_planes_at[position]].append(frame)
+        n_planes_at[position] += 1
     return list(phases.values())
 
 
-def _rounded_position(item: Frame) -> tuple[float, ...]:
-    if item.position is None or item.orientation is None or item.pixel_spacing is None:
+def _rounded_position(frame: Frame) -> tuple[float, ...]:
+    if frame.position is None or frame.orientation is None or frame.pixel_spacing is None:
         raise CadError(
-            "no ImagePositionPatient, ImageOrientationPatient or PixelSpacing", file=item.path
+            "no ImagePositionPatient, ImageOrientationPatient or PixelSpacing", file=frame.path
         )
-    return tuple(round(v, 2) for v in item.position)
+    return tuple(round(coordinate, 2) for coordinate in frame.position)
 
 
 def _stack(slices: list[Frame], told_apart_by: str = "") -> Stack:
     """Return slices as a stack, sorted along their normal; refuse slices without a regular grid."""
     head = slices[0]
-    for item in slices:
-        _rounded_position(item)
-        _check_alike(item, head)
-    orientation = np.array(head.orientation, float).reshape(2, 3)
-    normal = np.cross(orientation[0], orientation[1])
-    positions = np.array([item.position for item in slices], float)
-    along = positions @ normal
-    order = np.argsort(along, kind="stable")
-    ordered = [slices[i] for i in order]
-    distance = _distance(along[order], ordered)
-    line = positions[order[0]] + np.outer(along[order] - along[order[0]], normal)
-    drift = float(np.abs(positions[order] - line).max())
-    if drift > POSITION_TOLERANCE_MM:
+    for frame in slices:
+        _rounded_position(frame)  # refuses a slice that does not state its place
+        _check_alike(frame, head)
+    along_row, along_column = np.array(head.orientation, float).reshape(2, 3)
+    normal = np.cross(along_row, along_column)
+
+    # The slices in the order of their places along the normal
+    positions = np.array([frame.position for frame in slices], float)
+    places = positions @ normal
+    order = np.argsort(places, kind="stable")
+    ordered_slices = [slices[index] for index in order]
+    positions = positions[order]
+    places = places[order]
+    distance = _distance(places, ordered_slices)
+
+    # Whether each of them lies straight above the first
+    line = positions[0] + np.outer(places - places[0], normal)
+    drift_mm = float(np.abs(positions - line).max())
+    if drift_mm > POSITION_TOLERANCE_MM:
         raise CadError(
-            f"slices are sheared: they drift {drift:.2f} mm from the normal of their planes, "
+            f"slices are sheared: they drift {drift_mm:.2f} mm from the normal of their planes, "
             f"allowed {POSITION_TOLERANCE_MM} mm",
             file=head.path.parent,
             hint="gantry-tilted grids are not supported; resample the series",
@@ -268,56 +285,69 @@ def _stack(slices: list[Frame], told_apart_by: str = "") -> Stack:
     assert head.pixel_spacing is not None  # noqa: S101 - _rounded_position has checked it
     row_spacing, column_spacing = head.pixel_spacing
     return Stack(
-        tuple(ordered),
-        (column_spacing, row_spacing, distance),
-        triple(positions[order[0]]),
-        np.stack([orientation[0], orientation[1], normal], axis=1),
-        told_apart_by,
+        slices=tuple(ordered_slices),
+        spacing=(column_spacing, row_spacing, distance),
+        origin=triple(positions[0]),
+        direction=np.stack([along_row, along_column, normal], axis=1),
+        told_apart_by=told_apart_by,
     )
 
 
-def _check_alike(item: Frame, head: Frame) -> None:
-    if (item.rows, item.columns) != (head.rows, head.columns):
+def _check_alike(frame: Frame, head: Frame) -> None:
+    """Refuse a slice whose size, directions or frame of reference are not those of the first."""
+    if (frame.rows, frame.columns) != (head.rows, head.columns):
         raise CadError(
-            f"slices differ in size: {item.rows} x {item.columns} and {head.rows} x {head.columns}",
-            file=item.path,
+            f"slices differ in size: {frame.rows} x {frame.columns} and {head.rows} x "
+            f"{head.columns}",
+            file=frame.path,
         )
-    for name, tolerance in (("orientation", ORIENTATION_TOLERANCE), ("pixel_spacing", 1e-3)):
-        a = np.array(getattr(item, name))
-        b = np.array(getattr(head, name))
-        if np.abs(a - b).max() > tolerance:
-            problem = f"slices differ in {name.replace('_', ' ')}: {a.tolist()} and {b.tolist()}"
-            raise CadError(problem, file=item.path, hint="a localiser may be mixed into the series")
-    if item.frame_uid != head.frame_uid:
-        raise CadError("slices of one series have different frames of reference", file=item.path)
+    tolerances = {"orientation": ORIENTATION_TOLERANCE, "pixel_spacing": _PIXEL_TOLERANCE_MM}
+    for name, tolerance in tolerances.items():
+        values = np.array(getattr(frame, name))
+        values_of_head = np.array(getattr(head, name))
+        if np.abs(values - values_of_head).max() > tolerance:
+            raise CadError(
+                f"slices differ in {name.replace('_', ' ')}: {values.tolist()} and "
+                f"{values_of_head.tolist()}",
+                file=frame.path,
+                hint="a localiser may be mixed into the series",
+            )
+    if frame.frame_uid != head.frame_uid:
+        raise CadError("slices of one series have different frames of reference", file=frame.path)
 
 
-def _distance(along: np.ndarray, ordered: list[Frame]) -> float:
-    """Return the distance (mm) of neighbouring slices; refuse a missing or duplicate slice."""
-    if len(along) == 1:
-        thickness = ordered[0].thickness
+def _distance(places: np.ndarray, slices: list[Frame]) -> float:
+    """Return the distance (mm) of neighbouring slices; refuse a missing or duplicate slice.
+
+    ``places`` are the slices' places along their normal (mm), in rising order.
+    """
+    if len(places) == 1:
+        thickness = slices[0].thickness
         if not thickness or thickness <= 0:
-            raise CadError("a single slice without SliceThickness", file=ordered[0].path)
+            raise CadError("a single slice without SliceThickness", file=slices[0].path)
         return float(thickness)
-    steps = np.diff(along)
+    steps = np.diff(places)
     median = float(np.median(steps))
+    # If even the step that differs most from the median is one of them, all are.
     worst = int(np.argmax(np.abs(steps - median)))
-    gap = float(steps[worst])
-    if abs(gap - median) <= max(SPACING_TOLERANCE * median, POSITION_TOLERANCE_MM):
-        return float(along[-1] - along[0]) / (len(along) - 1)
-    a = ordered[worst]
-    b = ordered[worst + 1]
-    number = f"series {a.series_number}, between {a.path.name} and {b.path.name}"
-    if gap > MISSING_FACTOR * median:
-        count = max(round(gap / median) - 1, 1)
+    worst_step = float(steps[worst])
+    if abs(worst_step - median) <= max(SPACING_TOLERANCE * median, POSITION_TOLERANCE_MM):
+        return float(places[-1] - places[0]) / (len(places) - 1)
+    before = slices[worst]
+    behind = slices[worst + 1]
+    between = f"series {before.series_number}, between {before.path.name} and {behind.path.name}"
+    if worst_step > MISSING_FACTOR * median:
+        n_missing = max(round(worst_step / median) - 1, 1)
         raise CadError(
-            f"missing slice: {count} between {along[worst]:.2f} and {along[worst + 1]:.2f} mm "
-            f"along the normal ({number}); the slice distance is {median:.3f} mm",
-            file=b.path,
+            f"missing slice: {n_missing} between {places[worst]:.2f} and "
+            f"{places[worst + 1]:.2f} mm along the normal ({between}); the slice distance is "
+            f"{median:.3f} mm",
+            file=behind.path,
             hint="export the series again",
         )
     raise CadError(
-        f"uneven slices: a step of {gap:.3f} mm where others are {median:.3f} mm ({number})",
-        file=b.path,
+        f"uneven slices: a step of {worst_step:.3f} mm where others are {median:.3f} mm "
+        f"({between})",
+        file=behind.path,
         hint="a duplicate slice or two interleaved series; export the series again",
     )

@@ -34,11 +34,18 @@ _FOREGROUND = 0.03
 BOX_MM = (60.0, 60.0, 30.0)
 # Interquartile range of a normal distribution divided by its standard deviation.
 _IQR_OF_NORMAL = 1.349
-_N4_SHRINK_MM = 4.0
-_N4_ITERATIONS = (30, 30, 20)
+_N4_SHRINK_MM = 4.0  # size of the voxels on which the bias field is fitted
+_N4_ITERATIONS = (30, 30, 20)  # at each scale of the fit
+# The histogram in which muscle is looked for: number of bins, percentile of the foreground at which
+# it ends, and standard deviation (bins) of the smoothing.
 _HISTOGRAM_BINS = 256
 _HISTOGRAM_TOP = 90.0
+_HISTOGRAM_SMOOTHING = 5.0
+# A maximum counts if it has at least this share of the foreground's highest count.
 _CLEAR_MAXIMUM = 0.25
+# A place this little outside of a box (mm) counts as inside, so that the last digit of a position
+# in a header does not decide.
+_BOX_ROUNDING_MM = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +90,10 @@ class NyulScale:
             _check_landmarks(row)
         # The landmarks are intensities at 11 percentiles. Those of each patient are first scaled to
         # the range 0 to 1, so that the gain of the scanner has no effect on the mean.
-        return cls(((rows - rows[:, :1]) / (rows[:, -1:] - rows[:, :1])).mean(axis=0))
+        first = rows[:, :1]
+        last = rows[:, -1:]
+        scaled = (rows - first) / (last - first)
+        return cls(scaled.mean(axis=0))
 
     @property
     def key(self) -> str:
@@ -113,11 +123,12 @@ class NyulScale:
         """
         of_image = landmarks(image) if of_image is None else of_image
         values = image.array.astype(float)
+        # interp() gives all values beyond an end the value of the end. There the nearest segment,
+        # between the landmarks ``end`` and ``inner``, is continued instead.
         out = np.interp(values, of_image, self.landmarks)
         for end, inner in ((0, 1), (-1, -2)):
-            slope = (self.landmarks[end] - self.landmarks[inner]) / (
-                of_image[end] - of_image[inner]
-            )
+            rise = self.landmarks[end] - self.landmarks[inner]
+            slope = rise / (of_image[end] - of_image[inner])
             beyond = values < of_image[0] if end == 0 else values > of_image[-1]
             out[beyond] = self.landmarks[end] + slope * (values[beyond] - of_image[end])
         return image.with_array(out.astype(np.float32))
@@ -190,13 +201,15 @@ def standardise_t2(
     """
     with located(patient=study.participant_id):
         image = prepared_t2(study, settings)
-        name, where = _tissue_of_reference(study, image, settings)
+        reference, mask = _tissue_of_reference(study, image, settings)
         # ``level`` is the median of the values in the file, before standardisation, so that it
         # shows the gain of the scanner.
         stored = study.t2w or image
-        level = float(np.median(stored.array[foreground(stored) if where is None else where]))
+        inside = foreground(stored) if mask is None else mask
+        level = float(np.median(stored.array[inside]))
         if settings.t2_standardisation == "zscore":
-            image = zscore(image, where, robust=name == "regions")
+            # A box about the regions has more than the gland in it, such as the bladder.
+            image = zscore(image, mask, robust=reference == "regions")
         elif settings.t2_standardisation == "reference":
             image = reference_tissue(image)
         elif settings.t2_standardisation == "nyul":
@@ -206,7 +219,7 @@ def standardise_t2(
                     hint="fit NyulScale on their landmarks, or choose zscore",
                 )
             image = scale.transform(image)
-    return image, name, level
+    return image, reference, level
 
 
 def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
@@ -232,9 +245,11 @@ def _tissue_of_reference(
 
     The mask is None if the whole foreground (the body) sets the scale.
     """
-    named = {"none": "none", "reference": "muscle", "nyul": "cohort"}
-    if settings.t2_standardisation in named:
-        return named[settings.t2_standardisation], None
+    # These standardisations look for their reference themselves; only the z-score needs a mask.
+    reference_of_method = {"none": "none", "reference": "muscle", "nyul": "cohort"}
+    if settings.t2_standardisation in reference_of_method:
+        return reference_of_method[settings.t2_standardisation], None
+    # "auto" takes the gland, without one the regions, and without these the whole image.
     if settings.t2_reference in ("gland", "auto"):
         gland = None if study.gland is None else resample_mask(study.gland, image).array
         if gland is not None and gland.any():
@@ -278,11 +293,12 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
     centre = image.patient_to_index(regions.index_to_patient(voxels.mean(axis=0)[::-1]))
     inside = np.ones(image.shape, bool)
     for axis, (edge, step, middle) in enumerate(zip(BOX_MM, image.spacing, centre, strict=True)):
-        along = np.arange(image.shape[2 - axis])
-        # The tolerance of a thousandth of a mm is there so that the last digit of a position in the
-        # header does not decide whether a voxel lies in the box.
-        is_near = np.abs(along - middle) * step <= edge / 2 + 1e-3
-        inside &= is_near.reshape([-1 if k == 2 - axis else 1 for k in range(3)])
+        array_axis = 2 - axis  # the axes of an array are z, y, x
+        index = np.arange(image.shape[array_axis])
+        is_near = np.abs(index - middle) * step <= edge / 2 + _BOX_ROUNDING_MM
+        shape_along_axis = [1, 1, 1]
+        shape_along_axis[array_axis] = -1
+        inside &= is_near.reshape(shape_along_axis)  # holds for all voxels of the other axes
     box = bounding_box(inside)
     if box is None:
         raise CadError("the regions lie outside the T2 image: no scale can be taken around them")
@@ -319,12 +335,15 @@ def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = Fals
     >>> bool(abs(standard.mean()) < 1e-6), bool(abs(standard.std() - 1) < 1e-6)
     (True, True)
     """
-    values = image.array[foreground(image) if mask is None else mask].astype(float)
-    middle = values.mean()
-    spread = values.std()
+    inside = foreground(image) if mask is None else mask
+    values = image.array[inside].astype(float)
     if robust:
         low, middle, high = np.percentile(values, (25, 50, 75))
         spread = (high - low) / _IQR_OF_NORMAL
+    else:
+        middle = values.mean()
+        spread = values.std()
+    # The condition is written with "not", so that a spread of NaN is refused as well.
     if not spread > 0:
         raise CadError(
             f"the image is constant ({middle:g}) where its scale is taken",
@@ -354,18 +373,19 @@ def muscle_level(image: Volume) -> float:
     finite = image.array[np.isfinite(image.array)]
     counts, edges = np.histogram(finite, bins=_HISTOGRAM_BINS, range=(0.0, top))
     # Scanners round values to integers, which leaves empty bins in the histogram. Smoothing over
-    # some bins fills them.
-    kernel = np.exp(-0.5 * (np.arange(-15, 16) / 5.0) ** 2)
+    # some bins fills them, by a normal distribution that is cut off at three standard deviations.
+    kernel = np.exp(-0.5 * (np.arange(-15, 16) / _HISTOGRAM_SMOOTHING) ** 2)
     smooth = np.convolve(counts, kernel / kernel.sum(), mode="same")
     centres = (edges[:-1] + edges[1:]) / 2
     # A maximum of the histogram below the foreground is that of air and its noise.
-    body = centres > image.array[inside].min()
-    peak = np.zeros(len(centres), bool)
-    peak[1:-1] = (smooth[1:-1] > smooth[:-2]) & (smooth[1:-1] >= smooth[2:])
-    peak &= body & (smooth >= _CLEAR_MAXIMUM * smooth[body].max())
-    if not peak.any():
+    in_body = centres > image.array[inside].min()
+    is_maximum = np.zeros(len(centres), bool)
+    is_maximum[1:-1] = (smooth[1:-1] > smooth[:-2]) & (smooth[1:-1] >= smooth[2:])
+    is_clear = smooth >= _CLEAR_MAXIMUM * smooth[in_body].max()
+    maxima = centres[is_maximum & in_body & is_clear]
+    if not len(maxima):
         return float(np.median(image.array[inside]))
-    return float(centres[np.flatnonzero(peak)[0]])
+    return float(maxima[0])
 
 
 def foreground(image: Volume) -> np.ndarray:
@@ -400,27 +420,28 @@ def correct_bias(image: Volume) -> Volume:
     """
     inside = foreground(image)
     full = image.with_array(image.array.astype(np.float32)).to_sitk()
-    where = image.with_array(inside).to_sitk()
+    mask = image.with_array(inside).to_sitk()
     # The bias field is smooth. It is therefore fitted on voxels of about 4 mm, and then evaluated
-    # on all voxels.
+    # on all voxels. At least four voxels are left along each axis.
     factors = []
-    for spacing, voxels in zip(image.spacing, image.shape[::-1], strict=True):
-        factor = min(round(_N4_SHRINK_MM / spacing), voxels // 4)
+    for spacing, n_voxels in zip(image.spacing, image.shape[::-1], strict=True):
+        factor = min(round(_N4_SHRINK_MM / spacing), n_voxels // 4)
         factors.append(int(max(1, factor)))
     n4 = sitk.N4BiasFieldCorrectionImageFilter()
     n4.SetMaximumNumberOfIterations(list(_N4_ITERATIONS))
-    n4.SetNumberOfThreads(1)
-    n4.Execute(sitk.Shrink(full, factors), sitk.Shrink(where, factors))
+    n4.SetNumberOfThreads(1)  # sums over several threads differ from run to run
+    n4.Execute(sitk.Shrink(full, factors), sitk.Shrink(mask, factors))
     log_field = sitk.GetArrayFromImage(n4.GetLogBiasFieldAsImage(full)).astype(float)
     log_field -= log_field[inside].mean()
     return image.with_array((image.array / np.exp(log_field)).astype(np.float32))
 
 
 def _check_landmarks(row: np.ndarray) -> None:
+    """Refuse the landmarks of an image, shape (11,), unless each is larger than the one before."""
     if not (np.isfinite(row).all() and (np.diff(row) > 0).all()):
+        listed = ", ".join(f"{intensity:g}" for intensity in row)
         raise CadError(
-            "the image's percentiles do not increase: "
-            + ", ".join(f"{v:g}" for v in row)
-            + "; Nyul's mapping needs 11 different intensities",
+            f"the image's percentiles do not increase: {listed}; Nyul's mapping needs 11 different "
+            "intensities",
             hint="check for a constant or clipped image",
         )

@@ -86,42 +86,50 @@ def read_structures(
     Parameters, results and errors are those of
     :func:`cad.mri.imaging.annotations.read_drawn_regions`.
     """
+    # Which structures are read
     structures = _structures(dataset, path, wanted)
     names = {number: structure_name(item) for number, item in structures.items()}
-    often = Counter(name for name in names.values() if wanted(name))
-    if often:
+    wanted_names = Counter(name for name in names.values() if wanted(name))
+    if wanted_names:
         check_approval(dataset, path)
-    if often and "ROIContourSequence" not in dataset:
+    if wanted_names and "ROIContourSequence" not in dataset:
         raise CadError(
             "structures without any contours: the file was cut off",
             file=path,
             hint="export it again",
         )
     notes = []
-    if len(structures) > often.total():
-        n_left_out = len(structures) - often.total()
+    n_left_out = len(structures) - wanted_names.total()
+    if n_left_out > 0:
         notes.append(f"{n_left_out} structures that the rules do not ask for are left out")
     contours = _contours_by_structure(dataset, names, path, wanted)
     for number, name in names.items():
         if wanted(name) and number not in contours:
             notes.append(f"structure {number} has no contours")
+
     regions: list[DrawnRegion] = []
-    for number, item in contours.items():
+    for number, contour_group in contours.items():
         name = names[number]
         structure = structures[number]
-        for stated, place in ((structure, "StructureSetROISequence"), *_items_of(item)):
-            with reading(path, f"{place} is damaged", roi=name):
-                check_identity(stated, dataset, place)
-        frames = _frames_of_reference(dataset, structure, item)
+        # Whether the structure is of this patient and object, and of the images' coordinates
+        items = [(structure, "StructureSetROISequence"), *_items_of(contour_group)]
+        for item, sequence in items:
+            with reading(path, f"{sequence} is damaged", roi=name):
+                check_identity(item, dataset, sequence)
+        frames = _frames_of_reference(dataset, structure, contour_group)
         check_frame_of_reference(frames, frame_uid, path, name)
         if frame_uid and not frames:
             notes.append(f"structure {number} states no frame of reference; the images' is taken")
-        planes, remarks = _planes(item, drawn_on, path, name, images)
+
+        # The shares that it fills of the images that it was drawn on, and then of the wanted grid
+        planes, remarks = _planes(contour_group, drawn_on, path, name, images)
         notes += [f"structure {number} {remark}" for remark in remarks]
         share, remarks = _filled_shares(planes, drawn_on, path, name)
         notes += [f"structure {number} {remark}" for remark in remarks]
         on_grid = share_on_grid(drawn_on.with_array(share), grid, path, name, notes)
-        regions.append(DrawnRegion(name, on_grid, path, number if often[name] > 1 else 0))
+        # The number is only needed to tell two structures of one name apart.
+        has_namesake = wanted_names[name] > 1
+        regions.append(DrawnRegion(name, on_grid, path, number=number if has_namesake else 0))
     return regions, notes
 
 
@@ -132,9 +140,9 @@ def _contours_by_structure(
 
     Contours of no structure, and two groups of contours for one structure, are refused.
     """
-    drawn: dict[int, Dataset] = {}
-    for item in dataset.get("ROIContourSequence") or []:
-        number = number_of(item, "ReferencedROINumber")
+    contours: dict[int, Dataset] = {}
+    for contour_group in dataset.get("ROIContourSequence") or []:
+        number = number_of(contour_group, "ReferencedROINumber")
         if number not in names:
             raise CadError(
                 f"contours of ReferencedROINumber {number}, which no structure has",
@@ -143,7 +151,7 @@ def _contours_by_structure(
             )
         if not wanted(names[number]):
             continue
-        if number in drawn:
+        if number in contours:
             raise CadError(
                 f"two groups of contours for the structure of ROINumber {number}; each structure "
                 "has one (PS3.3 C.8.8.6)",
@@ -151,8 +159,8 @@ def _contours_by_structure(
                 roi=names[number],
                 hint=_AGAIN,
             )
-        drawn[number] = item
-    return drawn
+        contours[number] = contour_group
+    return contours
 
 
 def _without_contour(path: Path, name: str) -> CadError:
@@ -185,15 +193,15 @@ def _structures(dataset: Dataset, path: Path, wanted: Wanted) -> dict[int, Datas
     return structures
 
 
-def _items_of(item: Dataset) -> list[tuple[Dataset, str]]:
+def _items_of(contour_group: Dataset) -> list[tuple[Dataset, str]]:
     """Return the group of a structure's contours and each contour, with their sequences' names."""
-    items = [(item, "ROIContourSequence")]
-    for contour in item.get("ContourSequence") or []:
+    items = [(contour_group, "ROIContourSequence")]
+    for contour in contour_group.get("ContourSequence") or []:
         items.append((contour, "ContourSequence"))
     return items
 
 
-def _frames_of_reference(dataset: Dataset, structure: Dataset, item: Dataset) -> set[str]:
+def _frames_of_reference(dataset: Dataset, structure: Dataset, contour_group: Dataset) -> set[str]:
     """Return the FrameOfReferenceUIDs that hold for a structure.
 
     A structure states a UID of its own, which must be one of the UIDs of the whole structure set
@@ -202,24 +210,24 @@ def _frames_of_reference(dataset: Dataset, structure: Dataset, item: Dataset) ->
     top of the header and the contours may state a UID, too, which is added to the result. The
     caller refuses a structure for which more than one UID is returned.
     """
-    of_set = set()
+    uids_of_set = set()
     for reference in dataset.get("ReferencedFrameOfReferenceSequence") or []:
-        of_set.add(_uid_of_item(reference, "FrameOfReferenceUID"))
-    of_set.discard("")
-    frames = {_uid_of_item(dataset, "FrameOfReferenceUID")}
-    for contour, _ in _items_of(item):
-        frames.add(_uid_of_item(contour, "FrameOfReferenceUID"))
-    stated = _uid_of_item(structure, "ReferencedFrameOfReferenceUID")
-    if stated:
-        frames.add(stated)
+        uids_of_set.add(_uid_of_item(reference, "FrameOfReferenceUID"))
+    uids_of_set.discard("")  # an item that states none
+    uids = {_uid_of_item(dataset, "FrameOfReferenceUID")}
+    for item, _ in _items_of(contour_group):
+        uids.add(_uid_of_item(item, "FrameOfReferenceUID"))
+    uid_of_structure = _uid_of_item(structure, "ReferencedFrameOfReferenceUID")
+    if uid_of_structure:
+        uids.add(uid_of_structure)
         # A UID that the set does not have contradicts the set. With the UIDs of the set beside it,
         # the caller sees more than one UID and refuses the structure.
-        if stated not in of_set:
-            frames |= of_set
-    elif len(of_set) == 1:
-        frames |= of_set
-    frames.discard("")
-    return frames
+        if uid_of_structure not in uids_of_set:
+            uids |= uids_of_set
+    elif len(uids_of_set) == 1:
+        uids |= uids_of_set
+    uids.discard("")
+    return uids
 
 
 def _uid_of_item(item: Dataset, keyword: str) -> str:
@@ -227,34 +235,34 @@ def _uid_of_item(item: Dataset, keyword: str) -> str:
 
 
 def _planes(
-    item: Dataset, drawn_on: Volume, path: Path, name: str, images: Sequence[Frame]
+    contour_group: Dataset, drawn_on: Volume, path: Path, name: str, images: Sequence[Frame]
 ) -> tuple[dict[int, list[_Contour]], list[str]]:
     """Return the contours by slice, and notes on contours that were left out."""
     planes: dict[int, list[_Contour]] = defaultdict(list)
-    points = 0
-    for contour in item.get("ContourSequence") or []:
-        kind = str(contour.get("ContourGeometricType", "") or "")
-        if kind == "POINT":
-            points += 1
+    n_points = 0
+    for contour in contour_group.get("ContourSequence") or []:
+        contour_type = str(contour.get("ContourGeometricType", "") or "")
+        if contour_type == "POINT":
+            n_points += 1
             continue
-        if kind not in _CLOSED:
+        if contour_type not in _CLOSED:
             raise CadError(
-                f"contour type {printable(kind) or 'that is not stated'} encloses no area",
+                f"contour type {printable(contour_type) or 'that is not stated'} encloses no area",
                 file=path,
                 roi=name,
                 hint="draw the ROI as closed contours (ContourGeometricType CLOSED_PLANAR)",
             )
         _check_offset(contour, path, name)
-        index = drawn_on.patient_to_index(_contour_points(contour, path, name))
-        z = _slice_of(index, drawn_on, path, name)
-        if images:
+        indices = drawn_on.patient_to_index(_contour_points(contour, path, name))
+        z = _slice_of(indices, drawn_on, path, name)
+        if images:  # known: whether the contour names one of them can be checked
             _check_image(contour, z, drawn_on, images, path, name)
-        planes[z].append(_Contour(index[:, :2], kind in _XOR))
+        planes[z].append(_Contour(polygon=indices[:, :2], exclusive=contour_type in _XOR))
     if not planes:
         raise _without_contour(path, name)
     remarks = []
-    if points:
-        remarks.append(f"has {points} single points among its contours, which are left out")
+    if n_points:
+        remarks.append(f"has {n_points} single points among its contours, which are left out")
     return planes, remarks
 
 
@@ -272,6 +280,8 @@ def _contour_points(contour: Dataset, path: Path, name: str) -> np.ndarray:
             raise CadError(f"a contour without the numbers of {tagged('ContourData')}", hint=_AGAIN)
         numbers = []
         for value in values:
+            # float() also takes texts that are no decimal numbers in DICOM, such as 1_0. pydicom
+            # keeps the text of the file beside the number.
             text = str(getattr(value, "original_string", value)).strip()
             number = float(value)
             # The test is written with "not", so that NaN is refused as well.
@@ -324,25 +334,28 @@ def _check_count(contour: Dataset, count: int, path: Path, name: str) -> None:
 def _check_offset(contour: Dataset, path: Path, name: str) -> None:
     """Refuse a contour with an offset to its points, which only some programs apply."""
     value = contour.get("ContourOffsetVector")
-    offset = [float(v) for v in value] if value else []
-    if any(v != 0 for v in offset):
+    offset_mm = [float(component) for component in value] if value else []
+    if any(component != 0 for component in offset_mm):
+        listed = ", ".join(f"{component:g}" for component in offset_mm)
         raise CadError(
-            f"ContourOffsetVector (3006,0045) is {', '.join(f'{v:g}' for v in offset)} mm; only "
-            "contours without an offset are read, because programs do not agree on this retired "
-            "element",
+            f"ContourOffsetVector (3006,0045) is {listed} mm; only contours without an offset are "
+            "read, because programs do not agree on this retired element",
             file=path,
             roi=name,
             hint="export the structure set again without an offset",
         )
 
 
-def _slice_of(index: np.ndarray, drawn_on: Volume, path: Path, name: str) -> int:
-    """Return the slice in which a contour lies; refuse one that leaves the slices or the images."""
-    z = int(np.round(np.median(index[:, 2])))
-    off = float(np.abs(index[:, 2] - z).max())
-    if off > OFF_PLANE:
+def _slice_of(indices: np.ndarray, drawn_on: Volume, path: Path, name: str) -> int:
+    """Return the slice in which a contour lies; refuse one that leaves the slices or the images.
+
+    ``indices`` are the points of the contour as indices (x, y, z) in the grid ``drawn_on``.
+    """
+    z = int(np.round(np.median(indices[:, 2])))
+    off_plane = float(np.abs(indices[:, 2] - z).max())
+    if off_plane > OFF_PLANE:
         raise CadError(
-            f"a contour lies up to {off * drawn_on.spacing[2]:.2f} mm off the nearest slice "
+            f"a contour lies up to {off_plane * drawn_on.spacing[2]:.2f} mm off the nearest slice "
             f"plane; allowed {OFF_PLANE * drawn_on.spacing[2]:.2f} mm",
             file=path,
             roi=name,
@@ -355,12 +368,14 @@ def _slice_of(index: np.ndarray, drawn_on: Volume, path: Path, name: str) -> int
             roi=name,
             hint="the images it was drawn on are missing: export them, too",
         )
-    sides = np.array(drawn_on.shape[:0:-1])
-    beyond = max(float(-index[:, :2].min()), float((index[:, :2] - sides + 1).max()))
+    _, n_rows, n_columns = drawn_on.shape
+    before_first = float(-indices[:, :2].min())
+    behind_last = float((indices[:, :2] - np.array([n_columns, n_rows]) + 1).max())
+    beyond = max(before_first, behind_last)
     if beyond > _BEYOND:
         raise CadError(
-            f"a contour on slice {z} leaves the images, which have {sides[0]} columns and "
-            f"{sides[1]} rows, by {beyond:.1f} pixels",
+            f"a contour on slice {z} leaves the images, which have {n_columns} columns and "
+            f"{n_rows} rows, by {beyond:.1f} pixels",
             file=path,
             roi=name,
             hint="it was drawn on other images: export images and structure set together",
@@ -380,8 +395,8 @@ def _check_image(
     for item in contour.get("ContourImageSequence") or []:
         uid = str(item.get("ReferencedSOPInstanceUID", "") or "")
         number = item.get("ReferencedFrameNumber")
-        named = [frame for frame in images if frame.sop_uid == uid]
-        if uid and not named:
+        named_images = [frame for frame in images if frame.sop_uid == uid]
+        if uid and not named_images:
             raise CadError(
                 f"a contour was drawn on the image of ReferencedSOPInstanceUID {uid}, which the "
                 "series that the structure set names does not have",
@@ -389,16 +404,20 @@ def _check_image(
                 roi=name,
                 hint="export images and structure set together, or draw the ROI on these images",
             )
-        if number is not None and len(named) > 1:
-            named = [frame for frame in named if frame.index + 1 == int(number)]
-        planes = []
-        for frame in named:
+        # In a multi-frame file, all frames have the UID of the file.
+        if number is not None and len(named_images) > 1:
+            named_images = [frame for frame in named_images if frame.index + 1 == int(number)]
+        slices_of_images = []  # as indices along z, which need not be whole
+        for frame in named_images:
             if frame.position is not None:
-                planes.append(float(drawn_on.patient_to_index(np.array(frame.position))[2]))
-        if planes and min(abs(plane - z) for plane in planes) > _SAME_SLICE:
+                _, _, slice_of_image = drawn_on.patient_to_index(np.array(frame.position))
+                slices_of_images.append(float(slice_of_image))
+        # The contour has to lie in one of the images that it names.
+        distances = [abs(slice_of_image - z) for slice_of_image in slices_of_images]
+        if distances and min(distances) > _SAME_SLICE:
             raise CadError(
                 f"a contour lies on slice {z}, but the image of ReferencedSOPInstanceUID {uid} "
-                f"that it names is slice {planes[0]:.0f}",
+                f"that it names is slice {slices_of_images[0]:.0f}",
                 file=path,
                 roi=name,
                 hint=_AGAIN,
@@ -409,46 +428,46 @@ def _filled_shares(
     planes: dict[int, list[_Contour]], drawn_on: Volume, path: Path, name: str
 ) -> tuple[np.ndarray, list[str]]:
     """Return the share of every voxel that the contours fill, and remarks on its slices."""
-    shape = (drawn_on.shape[1], drawn_on.shape[2])
+    slice_shape = (drawn_on.shape[1], drawn_on.shape[2])
     share = np.zeros(drawn_on.shape, np.float32)
-    doubled = []
-    small = []
-    lost: Counter[int] = Counter()
+    slices_with_doubles = []
+    unfilled_slices = []  # with contours that are all too small for a voxel
+    small_contours: Counter[int] = Counter()  # how many fill no voxel to one half, by slice
     for z in sorted(planes):
         borders = _distinct(planes[z], z, path, name)
-        polygons = [border.polygon for border in borders]
         if len(borders) < len(planes[z]):
-            doubled.append(z)
-        share[z] = fill_polygons(polygons, shape)
+            slices_with_doubles.append(z)
+        share[z] = fill_polygons([border.polygon for border in borders], slice_shape)
         for border in borders:
             # Only a narrow border can miss all voxels.
             if 2 * border.area < _THIN * border.length:
-                alone = fill_polygons([border.polygon], shape)
-                lost[z] += int(alone.max() < HALF)
+                alone = fill_polygons([border.polygon], slice_shape)
+                small_contours[z] += int(alone.max() < HALF)
         if share[z].max() >= HALF:
             continue
-        if lost[z] < len(borders):
+        # A contour that alone fills a voxel, and together with the others none, is cut out by them.
+        if small_contours[z] < len(borders):
             raise _cancelled(z, path, name)
-        small.append(z)
+        unfilled_slices.append(z)
+
     remarks = []
-    if doubled:
-        remarks.append(
-            f"has contours twice on slice {_list_of_slices(doubled)}; they are taken once"
-        )
-    if small:
-        remarks.append(f"fills no voxel of slice {_list_of_slices(small)} to one half")
-    for z, count in sorted(lost.items()):
-        if count and z not in small:
+    if slices_with_doubles:
+        listed = _list_of_slices(slices_with_doubles)
+        remarks.append(f"has contours twice on slice {listed}; they are taken once")
+    if unfilled_slices:
+        remarks.append(f"fills no voxel of slice {_list_of_slices(unfilled_slices)} to one half")
+    for z, count in sorted(small_contours.items()):
+        if count and z not in unfilled_slices:
             remarks.append(f"has {count} contours on slice {z} that fill no voxel to one half")
-    empty = [z for z in range(min(planes), max(planes)) if z not in planes]
-    if empty:
-        remarks.append(
-            f"has no contour on slice {_list_of_slices(empty)}, between its first and last"
-        )
+    gaps = [z for z in range(min(planes), max(planes)) if z not in planes]
+    if gaps:
+        listed = _list_of_slices(gaps)
+        remarks.append(f"has no contour on slice {listed}, between its first and last")
     return share, remarks
 
 
 def _cancelled(z: int, path: Path, name: str) -> CadError:
+    """Return the error for contours of a slice that cut each other out."""
     return CadError(
         f"the contours of slice {z} cancel each other: together they fill no voxel",
         file=path,
@@ -483,10 +502,11 @@ def _distinct(contours: list[_Contour], z: int, path: Path, name: str) -> list[B
                 hint="draw the border once around the ROI, without loops",
             )
         border = Border(contour.polygon)
+        # Compared with every other border, because a comparison may also refuse the two.
         twins = [_is_twin(border, other, exclusive, z, path, name) for other in distinct]
         if not any(twins):
             distinct.append(border)
-        elif exclusive:
+        elif exclusive:  # by exclusive disjunction, a border that is there twice fills nothing
             raise _cancelled(z, path, name)
     return distinct
 
@@ -499,17 +519,17 @@ def _is_twin(border: Border, other: Border, exclusive: bool, z: int, path: Path,
     is refused, too.
     """
     common = common_area(border, other)
-    if common <= _ROUNDED:
+    if common <= _ROUNDED:  # they lie apart
         return False
     inner, outer = sorted((border, other), key=lambda either: either.area)
-    if common >= outer.area - _ROUNDED:
+    if common >= outer.area - _ROUNDED:  # even the larger lies inside the other
         return True
-    if common >= inner.area - _ROUNDED:
-        width = (outer.area - inner.area) / inner.length
-        if width >= _THIN:
+    if common >= inner.area - _ROUNDED:  # the smaller lies inside the larger
+        ring_width = (outer.area - inner.area) / inner.length
+        if ring_width >= _THIN:
             return False
         raise CadError(
-            f"two contours of slice {z} lie inside each other, on average {width:.2g} pixels "
+            f"two contours of slice {z} lie inside each other, on average {ring_width:.2g} pixels "
             "apart: they are probably one border, drawn twice, and the ring between them is no "
             "region",
             file=path,

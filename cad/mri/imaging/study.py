@@ -208,14 +208,16 @@ class Study:
             When the study has no image.
         """
         for name in self.present:
-            if (grid := self.grid(name)) is not None:
+            grid = self.grid(name)
+            if grid is not None:
                 return grid
         raise CadError("the study has no image", patient=self.participant_id)
 
     @property
     def present(self) -> tuple[str, ...]:
         """Return the names of the modalities that the study has, in the order of ``MODALITIES``."""
-        return tuple(m.name for m in MODALITIES if self.image(m.name) is not None)
+        names = [modality.name for modality in MODALITIES]
+        return tuple(name for name in names if self.image(name) is not None)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -224,11 +226,19 @@ class Study:
         The ADC map does not count as missing where there are diffusion images from which it can be
         fitted.
         """
-        made = {"adc"} if self.diffusion else set()
-        required = {m.name for m in MODALITIES if not m.optional} - made
-        return tuple(m.name for m in MODALITIES if m.name in required - set(self.present))
+        can_be_made = {"adc"} if self.diffusion else set()
+        missing = []
+        for modality in MODALITIES:
+            is_required = not modality.optional and modality.name not in can_be_made
+            if is_required and modality.name not in self.present:
+                missing.append(modality.name)
+        return tuple(missing)
 
     @property
     def missing_notes(self) -> list[str]:
         """Return a sentence on each modality of :attr:`missing`, to show on the patient's page."""
-        return [f"missing modality: {m.short}" for m in MODALITIES if m.name in self.missing]
+        notes = []
+        for modality in MODALITIES:
+            if modality.name in self.missing:
+                notes.append(f"missing modality: {modality.short}")
+        return notes

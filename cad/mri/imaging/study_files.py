@@ -50,7 +50,9 @@ from cad.mri.imaging.volume import Dynamic, Volume, triple
 # therefore not measured.
 LEAST = 0.3
 MOST = 2.0
-_FACTORS = {"percent": 0.01, "%": 0.01, "1": 1.0, "ratio": 1.0, "fraction": 1.0}
+_OF_PERCENT = 0.01
+# The factor that turns values of a stated unit into a fraction.
+_FACTORS = {"percent": _OF_PERCENT, "%": _OF_PERCENT, "1": 1.0, "ratio": 1.0, "fraction": 1.0}
 # Texts in a sidecar that do not say whether a transmit field is a fraction or in percent. BIDS
 # calls the unit "arbitrary" in both cases.
 _UNSTATED = ("", "arbitrary", "a.u.", "au")
@@ -77,16 +79,17 @@ def read_b1(path: Path) -> Volume | None:
         return None
     volume = read_volume(path)
     values = volume.array.astype(np.float32)
-    positive = values[np.isfinite(values) & (values > 0)]
-    level = float(np.median(positive)) if positive.size else 0.0
+    measured = values[np.isfinite(values) & (values > 0)]
+    # A map without a measured voxel has the level 0, and is refused below.
+    level = float(np.median(measured)) if measured.size else 0.0
     # Scanners write the transmit field as a fraction or in percent, often without stating which.
     # The median shows which it is, because no field is a hundredth or a hundred times the nominal
     # field.
     if LEAST <= level <= MOST:
         factor = 1.0
         unit = "fraction"
-    elif LEAST <= level * 0.01 <= MOST:
-        factor = 0.01
+    elif LEAST <= level * _OF_PERCENT <= MOST:
+        factor = _OF_PERCENT
         unit = "percent"
     else:
         raise CadError(
@@ -106,18 +109,22 @@ def read_b1(path: Path) -> Volume | None:
         )
     ratio = values * np.float32(factor)
     possible = (ratio >= LEAST) & (ratio <= MOST)
-    return replace(volume, array=np.where(possible, ratio, np.nan).astype(np.float32), unit="")
+    array = np.where(possible, ratio, np.nan).astype(np.float32)
+    return replace(volume, array=array, unit="")
 
 
+# The b-value in the name of a file, with p for the decimal point.
 _DIFFUSION = re.compile(r"_acq-b(\d+(?:p\d+)?)_dwi\.nii\.gz$")
+# Folder and last part of the file's name, for each image and mask.
 _PLACES = {
     **{m.name: (m.folder, m.suffix) for m in MODALITIES},
     "rois": ("masks", "rois"),
     "gland": ("masks", "gland"),
     "vessel": ("masks", "vessel"),
 }
+# Two unit vectors lie along one axis if their product is larger than this, or less than minus this.
 _SAME_AXIS = 0.99
-_AXES = {"i": 0, "j": 1, "k": 2}
+_AXES = {"i": 0, "j": 1, "k": 2}  # BIDS' names of the axes of a file's array
 _FOLDERS = {folder for folder, _ in _PLACES.values()}
 
 
@@ -127,8 +134,8 @@ def image_path(folder: Path, study_id: str, kind: str) -> Path:
     ``kind`` is a modality's name (``t2w``, ``adc``, ``dce``, ``hbv``, ``ktrans``) or a mask:
     ``rois``, ``gland`` or ``vessel``.
     """
-    place, suffix = _PLACES[kind]
-    return folder / place / f"{study_id}_{suffix}.nii.gz"
+    kind_folder, suffix = _PLACES[kind]
+    return folder / kind_folder / f"{study_id}_{suffix}.nii.gz"
 
 
 def reader_outline_path(folder: Path, study_id: str, reader: str) -> Path:
@@ -159,11 +166,12 @@ def read_reader_outlines(folder: Path, study_id: str) -> dict[str, Volume]:
     CadError
         For a damaged file, or one that holds fractions or negative numbers.
     """
-    first = f"{study_id}_desc-"
-    last = "_rois.nii.gz"
+    before_reader = f"{study_id}_desc-"
+    after_reader = "_rois.nii.gz"
     outlines = {}
-    for path in sorted((folder / "masks").glob(f"{first}*{last}")):
-        outlines[path.name.removeprefix(first).removesuffix(last)] = nifti.read_label_map(path)
+    for path in sorted((folder / "masks").glob(f"{before_reader}*{after_reader}")):
+        reader = path.name.removeprefix(before_reader).removesuffix(after_reader)
+        outlines[reader] = nifti.read_label_map(path)
     return outlines
 
 
@@ -267,15 +275,16 @@ def unreached_regions(study: Study) -> list[str]:
         The study, after displaced images were moved back to where T2 shows their content.
     """
     names = {modality.short: modality.name for modality in MODALITIES}
+    # A region that no image can measure is not among these; check_study() reports it.
     regions, _ = measurable(study, _measured_grids(study))
     notes = []
     for roi_id, drawn_on in regions.items():
-        for short, drawn in drawn_on.items():
+        for image_title, drawn in drawn_on.items():
             if drawn.too_little:
-                reason = why_unmeasured(study, names[short], drawn)
+                reason = why_unmeasured(study, names[image_title], drawn)
                 notes.append(
-                    f"region {roi_id} cannot be measured in {short}: {reason}; a model that needs "
-                    f"{short} leaves it out"
+                    f"region {roi_id} cannot be measured in {image_title}: {reason}; a model that "
+                    f"needs {image_title} leaves it out"
                 )
     return notes
 
@@ -305,26 +314,27 @@ def lost_sidecars(folder: Path) -> list[CadError]:
         Folder of the study.
     """
     images: list[Path] = []
-    for kind_folder in sorted(_FOLDERS - {"masks"}):
+    for kind_folder in sorted(_FOLDERS - {"masks"}):  # a mask comes from no scanner
         paths = sorted((folder / kind_folder).glob("*.nii.gz"))
         images += [path for path in paths if path.is_file()]
-    imported = False
+
+    # The study was imported if a sidecar that is left names the study's UID.
+    is_imported = False
     problems = []
     for image in images:
         sidecar = sidecar_path(image)
         if not sidecar.exists():
-            problems.append(
-                CadError(
-                    f"an image without its sidecar {sidecar.name}",
-                    file=image,
-                    hint="bring the sidecar back, or remove the patient and import again",
-                )
+            problem = CadError(
+                f"an image without its sidecar {sidecar.name}",
+                file=image,
+                hint="bring the sidecar back, or remove the patient and import again",
             )
-        elif not imported:
+            problems.append(problem)
+        elif not is_imported:
             # A damaged sidecar raises no error here, because it is reported when its image is read.
             with suppress(CadError, OSError):
-                imported = "StudyInstanceUID" in read_json(sidecar)
-    return problems if imported else []
+                is_imported = "StudyInstanceUID" in read_json(sidecar)
+    return problems if is_imported else []
 
 
 def lost_images(folder: Path) -> list[CadError]:
@@ -336,16 +346,15 @@ def lost_images(folder: Path) -> list[CadError]:
         Folder of the study.
     """
     problems = []
-    for path in sorted(folder.glob("*/*.json")):
-        image = path.with_name(path.stem + ".nii.gz")
-        if path.parent.name in _FOLDERS and not image.is_file():
-            problems.append(
-                CadError(
-                    f"a sidecar without its image {image.name}",
-                    file=path,
-                    hint="bring the image back, or delete the sidecar",
-                )
+    for sidecar in sorted(folder.glob("*/*.json")):
+        image = sidecar.with_name(sidecar.stem + ".nii.gz")
+        if sidecar.parent.name in _FOLDERS and not image.is_file():
+            problem = CadError(
+                f"a sidecar without its image {image.name}",
+                file=sidecar,
+                hint="bring the image back, or delete the sidecar",
             )
+            problems.append(problem)
     return problems
 
 
@@ -362,24 +371,29 @@ def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
         ``sub-XXX[_ses-YY]``.
     """
     expected_paths = [image_path(folder, study_id, kind) for kind in _PLACES]
-    read = {*expected_paths, *(folder / "perf").glob(f"{study_id}_flip-*_VFA.nii.gz")}
-    read |= set((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
-    names = {path.name: path for path in expected_paths}
+    paths_that_are_read = {
+        *expected_paths,
+        *(folder / "perf").glob(f"{study_id}_flip-*_VFA.nii.gz"),
+        *(folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"),
+    }
     problems = []
     for path in _files_in(folder, _FOLDERS, "*"):
-        kind = file_kind(path)
-        if kind and not path.is_dir():
-            problem = f"{kind} where files are expected: nothing reads it"
+        irregular_kind = file_kind(path)  # such as a named pipe; empty for a regular file
+        if irregular_kind and not path.is_dir():
+            problem = f"{irregular_kind} where files are expected: nothing reads it"
             problems.append(CadError(problem, file=path))
+
+    expected_by_name = {path.name: path for path in expected_paths}
     # Only folders of images are searched, because the folder of masks may hold any other drawings.
     for path in _files_in(folder, {modality.folder for modality in MODALITIES}, "*.nii*"):
-        if path in read or file_kind(path):
+        if path in paths_that_are_read or file_kind(path):
             continue
-        place = f"anat/{study_id}_T2w.nii.gz"
-        closest = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
+        probable_place = f"anat/{study_id}_T2w.nii.gz"  # if no expected name is like this one
+        closest = difflib.get_close_matches(path.name, expected_by_name, n=1, cutoff=0.5)
         if closest:
-            place = str(names[closest[0]].relative_to(folder))
-        problems.append(CadError("an image that nothing reads", file=path, hint=f"is it {place}?"))
+            probable_place = str(expected_by_name[closest[0]].relative_to(folder))
+        problem = "an image that nothing reads"
+        problems.append(CadError(problem, file=path, hint=f"is it {probable_place}?"))
     return problems
 
 
@@ -427,10 +441,9 @@ def write_study(folder: Path, study: Study) -> None:
     if study.b1 is not None:
         # A voxel without a value is stored as 0, which is read as NaN again. No actual flip angle
         # is 0.
-        nifti.write_volume(
-            b1_path(folder, name), study.b1.with_array(np.nan_to_num(study.b1.array))
-        )
-        nifti.write_sidecar(b1_path(folder, name), {"Units": "fraction"})
+        path = b1_path(folder, name)
+        nifti.write_volume(path, study.b1.with_array(np.nan_to_num(study.b1.array)))
+        nifti.write_sidecar(path, {"Units": "fraction"})
     for b_value, volume in study.diffusion:
         path = diffusion_path(folder, name, b_value)
         nifti.write_volume(path, volume)
@@ -439,19 +452,25 @@ def write_study(folder: Path, study: Study) -> None:
 
 
 def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
+    """Return the study in a folder; raise one error with all that is wrong with its files.
+
+    What files say together is only checked once each of them could be read.
+    """
     if not folder.is_dir():
         raise CadError("the study has no image folder", file=folder)
     study = Study(study_id, participant_id, rois=list(rois))
     problems: list[CadError] = []
+
+    # The images
     for modality in MODALITIES:
         path = image_path(folder, study_id, modality.name)
         if path.is_file():
             with _errors_collected(problems):
-                image = (
-                    _read_finite_dynamic(path)
-                    if modality.dynamic
-                    else _read_modality(path, modality)
-                )
+                image: Volume | Dynamic
+                if modality.dynamic:
+                    image = _read_finite_dynamic(path)
+                else:
+                    image = _read_modality(path, modality)
                 setattr(study, modality.name, image)
                 grid = image.grid if isinstance(image, Dynamic) else image
                 study.protocols[modality.name] = _read_protocol(path, grid)
@@ -465,7 +484,9 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
             b_value = float(match.group(1).replace("p", "."))
             with _errors_collected(problems):
                 study.diffusion.append((b_value, _required_image(path)))
-    study.diffusion.sort(key=lambda pair: pair[0])
+    study.diffusion.sort(key=lambda b_value_and_image: b_value_and_image[0])
+
+    # The drawings
     rois_path = image_path(folder, study_id, "rois")
     with _errors_collected(problems):
         study.roi_map = nifti.read_label_map(rois_path) if rois_path.is_file() else None
@@ -473,6 +494,7 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
         study.gland = _read_mask(image_path(folder, study_id, "gland"))
     with _errors_collected(problems):
         study.vessel = _read_mask(image_path(folder, study_id, "vessel"))
+
     if problems:
         raise _joined_error(problems)
     _check_complete(study, folder)
@@ -512,21 +534,24 @@ def _joined_error(problems: list[CadError]) -> CadError:
 
 
 def _read_modality(path: Path, modality: Modality) -> Volume:
+    """Return a modality's image in its unit, by the unit that the sidecar states."""
     volume = _required_image(path)
     unit = str(nifti.read_sidecar(path).get("Units", "") or "")
     with located(file=sidecar_path(path)):
-        return in_unit(replace(volume, unit=unit), modality)[0]
+        image, _ = in_unit(replace(volume, unit=unit), modality)
+        return image
 
 
 def _read_protocol(path: Path, grid: Volume) -> Protocol:
+    """Return how an image was acquired, as far as its sidecar says; ``grid`` is the image's."""
     entries = nifti.read_sidecar(path)
     series = entries.get("SeriesNumber")
     return Protocol(
-        nifti.stated_number(entries, "RepetitionTime", path),
-        nifti.stated_number(entries, "EchoTime", path),
-        nifti.stated_number(entries, "FlipAngle", path),
-        nifti.stated_number(entries, "MagneticFieldStrength", path),
-        str(entries.get("StudyInstanceUID") or "") or None,
+        repetition_time=nifti.stated_number(entries, "RepetitionTime", path),
+        echo_time=nifti.stated_number(entries, "EchoTime", path),
+        flip_angle=nifti.stated_number(entries, "FlipAngle", path),
+        field_strength=nifti.stated_number(entries, "MagneticFieldStrength", path),
+        study_uid=str(entries.get("StudyInstanceUID") or "") or None,
         series_number=series if isinstance(series, int) else None,
         instance_numbers=_instance_numbers(entries, path, grid),
         scanner=maker(entries.get("Manufacturer")),
@@ -543,9 +568,10 @@ def _b_value_of_sidecar(entries: JsonObject) -> float | None:
     therefore not refused because of a faulty b-value.
     """
     stated = entries.get("BValue")
-    if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated < 1e5:
-        return float(stated)
-    return None
+    if isinstance(stated, bool) or not isinstance(stated, int | float):
+        return None
+    # A number that no scanner reaches could be anything, such as a date of birth.
+    return float(stated) if 0 <= stated < 1e5 else None
 
 
 def _instance_numbers(entries: JsonObject, path: Path, grid: Volume) -> tuple[int, ...]:
@@ -558,18 +584,21 @@ def _instance_numbers(entries: JsonObject, path: Path, grid: Volume) -> tuple[in
     stated = entries.get("InstanceNumbers")
     if not isinstance(stated, list) or not stated:
         return ()
-    slice_axis = nifti.stored_axes(path)[:, 2]
-    along = float(slice_axis @ np.asarray(grid.direction)[:, 2])
-    if abs(along) <= _SAME_AXIS:
+    stored_slice_axis = nifti.stored_axes(path)[:, 2]
+    slice_axis = np.asarray(grid.direction)[:, 2]
+    # 1 if both unit vectors point the same way, -1 if they are opposite.
+    cosine = float(stored_slice_axis @ slice_axis)
+    if abs(cosine) <= _SAME_AXIS:
         return ()
     numbers = [number for number in stated if isinstance(number, int)]
-    if along < 0:
+    if cosine < 0:
         numbers.reverse()
     return tuple(numbers)
 
 
 def _phase_encoding_direction(entries: JsonObject, path: Path) -> tuple[float, float, float] | None:
     """Return the phase-encoding direction in LPS; a sidecar states it as an axis of its image."""
+    # The second entry is in sidecars of dcm2niix that knew no sign.
     stated = entries.get("PhaseEncodingDirection") or entries.get("PhaseEncodingAxis")
     if stated is None:
         return None
@@ -592,6 +621,7 @@ def _required_image(path: Path) -> Volume:
 
 
 def _check_finite(array: np.ndarray, path: Path, where: str = "the image") -> None:
+    """Refuse values that are NaN or infinite, or all the same; ``where`` is for the message."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         count = int(np.size(array) - np.isfinite(array).sum())
         raise CadError(
@@ -612,7 +642,11 @@ def _read_finite_dynamic(path: Path) -> Dynamic:
 
 
 def _read_vfa(study: Study, folder: Path) -> None:
-    times = set()
+    """Read a study's variable-flip-angle images into it, sorted by angle.
+
+    T1 is fitted voxel by voxel and with one repetition time, so the images must share both.
+    """
+    repetition_times = set()
     for path in sorted((folder / "perf").glob(f"{study.study_id}_flip-*_VFA.nii.gz")):
         sidecar = nifti.read_sidecar(path)
         angle = nifti.positive(sidecar, "FlipAngle", path)
@@ -628,17 +662,18 @@ def _read_vfa(study: Study, folder: Path) -> None:
                 file=path,
             )
         study.vfa.append((angle, volume))
-        times.add(nifti.positive(sidecar, "RepetitionTime", path))
-    study.vfa.sort(key=lambda pair: pair[0])
-    if len(times) > 1:
-        stated = sorted(map(str, times))
+        repetition_times.add(nifti.positive(sidecar, "RepetitionTime", path))
+    study.vfa.sort(key=lambda angle_and_image: angle_and_image[0])
+    if len(repetition_times) > 1:
+        stated = sorted(map(str, repetition_times))  # as text, because one of them may be None
         raise CadError(
             f"flip-angle images differ in RepetitionTime: {stated} s", file=folder / "perf"
         )
-    study.vfa_repetition_time = times.pop() if times else None
+    study.vfa_repetition_time = repetition_times.pop() if repetition_times else None
 
 
 def _read_mask(path: Path) -> Volume | None:
+    """Return the mask in a file, boolean; None where there is no file."""
     if not path.is_file():
         return None
     volume = nifti.read_label_map(path)
@@ -648,6 +683,10 @@ def _read_mask(path: Path) -> Volume | None:
 
 
 def _check_complete(study: Study, folder: Path) -> None:
+    """Refuse a study without an image, or with regions but no label map.
+
+    A label without a region is no error: the study gets a note.
+    """
     if not study.present and not study.diffusion:
         raise CadError(
             f"the study has no image: none of {', '.join(m.short for m in MODALITIES)}",
@@ -660,10 +699,11 @@ def _check_complete(study: Study, folder: Path) -> None:
             file=image_path(folder, study.study_id, "rois"),
         )
     if study.roi_map is not None:
-        labels = {int(v) for v in np.unique(study.roi_map.array)} - {0}
-        extra = sorted(labels - {roi.label for roi in study.rois})
-        if extra:
-            study.notes.append(f"labels without a row in rois.tsv: {', '.join(map(str, extra))}")
+        labels = {int(label) for label in np.unique(study.roi_map.array)} - {0}
+        unlisted = sorted(labels - {roi.label for roi in study.rois})
+        if unlisted:
+            listing = ", ".join(map(str, unlisted))
+            study.notes.append(f"labels without a row in rois.tsv: {listing}")
 
 
 def _check_one_examination(study: Study, folder: Path) -> None:
@@ -674,12 +714,13 @@ def _check_one_examination(study: Study, folder: Path) -> None:
         stated = ", ".join(f"{name} of {uid}" for name, uid in uids.items() if uid)
         problem = f"images of different examinations in one study: {stated}"
         raise CadError(problem, file=folder, hint="import the study again from its DICOM source")
-    unknown = [name for name, uid in uids.items() if not uid]
-    if sources and unknown:
+    # A cohort that was not imported has no UIDs at all, which is no error.
+    without_uid = [name for name, uid in uids.items() if not uid]
+    if sources and without_uid:
         raise CadError(
-            f"{', '.join(unknown)}: the sidecar names no StudyInstanceUID, the other images' do; "
-            "it may be another patient's",
-            file=image_path(folder, study.study_id, unknown[0]),
+            f"{', '.join(without_uid)}: the sidecar names no StudyInstanceUID, the other images' "
+            "do; it may be another patient's",
+            file=image_path(folder, study.study_id, without_uid[0]),
             hint="import the study again from its DICOM source",
         )
 
@@ -693,12 +734,12 @@ def _check_frames(study: Study, folder: Path) -> None:
     for kind in (*images, *masks):
         paths[kind] = image_path(folder, study.study_id, kind)
         uids[kind] = nifti.read_sidecar(paths[kind]).get("FrameOfReferenceUID")
-    stated = {}
+    image_uids = {}
     for kind, image in images.items():
         if image and uids[kind]:
-            stated[kind] = uids[kind]
-    if len(set(stated.values())) > 1:
-        listed = ", ".join(f"{kind} in {uid}" for kind, uid in stated.items())
+            image_uids[kind] = uids[kind]
+    if len(set(image_uids.values())) > 1:
+        listed = ", ".join(f"{kind} in {uid}" for kind, uid in image_uids.items())
         raise CadError(
             f"images in different frames of reference: {listed}",
             file=folder,
@@ -708,14 +749,16 @@ def _check_frames(study: Study, folder: Path) -> None:
         for image_kind, image in images.items():
             if mask is None or image is None:
                 continue
-            a = uids[mask_kind]
-            b = uids[image_kind]
-            if a and b and a != b:
+            mask_uid = uids[mask_kind]
+            image_uid = uids[image_kind]
+            if mask_uid and image_uid and mask_uid != image_uid:
                 raise CadError(
-                    f"mask and {image_kind} are in different frames of reference: {a} and {b}",
+                    f"mask and {image_kind} are in different frames of reference: {mask_uid} and "
+                    f"{image_uid}",
                     file=paths[mask_kind],
                     hint="register the image to the mask's frame, or leave it out",
                 )
+            # Sidecars need not name the frame. A mask beside the image shows that it is another.
             if not overlaps(mask, image):
                 raise CadError(
                     f"mask and {image_kind} do not overlap anywhere: they are in different frames "

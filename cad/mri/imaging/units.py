@@ -10,6 +10,7 @@ from cad.base.terms.beside import table_beside
 from cad.base.terms.modality import Modality
 from cad.mri.imaging.volume import Volume
 
+# For each modality, the factor to its unit from each unit that a header may state.
 _FACTORS: dict[str, dict[str, float]] = table_beside(__file__)
 # Texts that some headers have in the place of a unit, and that state no unit ("us" stands for
 # unspecified).
@@ -47,9 +48,9 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
         return _converted(image, scale, modality), f"import rule: values x {scale:g}"
     spelt = plain_unit(image.unit)
     if not spelt:
-        return _converted(
-            image, 1.0, modality
-        ), "not stated by the source; judged by the values' range"
+        # Other checks refuse values that no such image has.
+        source = "not stated by the source; judged by the values' range"
+        return _converted(image, 1.0, modality), source
     factors = _FACTORS.get(modality.name, {})
     if spelt not in factors:
         raise CadError(
@@ -71,7 +72,8 @@ def factor_between(unit: str, other: str) -> float | None:
     Returns
     -------
     float or None
-        None for units of two quantities, and where a text states no unit or an unknown one.
+        None for units of two quantities, where a text states no unit, and for two different units
+        of which one is unknown.
 
     Examples
     --------
@@ -85,6 +87,7 @@ def factor_between(unit: str, other: str) -> float | None:
     for factors in _FACTORS.values():
         if spelt in factors and spelt_other in factors:
             return factors[spelt] / factors[spelt_other]
+    # An unknown unit is still the same unit as itself.
     return 1.0 if spelt and spelt == spelt_other else None
 
 
@@ -107,6 +110,7 @@ def plain_unit(unit: str) -> str:
 
 
 def _converted(image: Volume, factor: float, modality: Modality) -> Volume:
+    """Return an image with its values times a factor, in the unit of its modality."""
     array = image.array
     if factor != 1.0:
         array = (array * np.float64(factor)).astype(np.float32)

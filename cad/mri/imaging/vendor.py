@@ -75,7 +75,7 @@ ELEMENTS = (
     PrivateElement("United Imaging", "Image Private Header", 0x0065, 0x51, "headers of a grid"),
 )
 """Every private element that is read. To have a further element read, add a row for it."""
-_BLOCKS = range(0x10, 0x18)
+_BLOCKS = range(0x10, 0x18)  # blocks of tags in which private elements are looked for
 
 
 def _tags_of_creators(elements: Iterable[PrivateElement]) -> list[int]:
@@ -106,10 +106,13 @@ such as for a mosaic.
 # Makers whose headers state the b-value only if it is not 0.
 NO_ZERO_B = ("Toshiba", "Canon")
 _UNIT = 0.1  # largest difference of the length of a gradient direction from 1
-_GE_B_OFFSET = 1_000_000_000
+_NORMAL_UNIT = 1e-3  # largest difference of the length of a mosaic's normal from 1
+_GE_B_OFFSET = 1_000_000_000  # GE may add a multiple of this to a b-value
+_MOST_CSA_ELEMENTS = 1000
+_MOST_CSA_ITEMS = 10_000
 _B_IN_COMMENT = re.compile(r"b=(\d+(?:\.\d+)?)\(")
 _B_IN_SEQUENCE = re.compile(r"ep_b(\d+)(?:t|#\d+)?$")
-_CSA_TAG = struct.Struct("<64si4s3i")
+_CSA_ELEMENT = struct.Struct("<64si4s3i")
 _CSA_ITEM = struct.Struct("<4i")
 
 
@@ -132,6 +135,8 @@ def b_value(dataset: Dataset) -> float | None:
         value = _private_number(private(dataset, row.group, row.creator, row.element))
         if value is not None:
             return value % _GE_B_OFFSET if row.maker == "GE" else value
+    # Old Siemens scanners write the b-value in the name of the sequence, Toshiba and Canon in a
+    # comment.
     match = _B_IN_SEQUENCE.search(str(dataset.get("SequenceName", "") or ""))
     if maker(dataset.get("Manufacturer")) in NO_ZERO_B:
         match = _B_IN_COMMENT.search(str(dataset.get("ImageComments", "") or ""))
@@ -152,11 +157,11 @@ def direction(dataset: Dataset) -> tuple[float, ...] | None:
         Unit vector, LPS; None where it is not stated.
     """
     value = _stated_element(dataset, "gradient direction")
-    if isinstance(value, bytes):
+    if isinstance(value, bytes):  # a file without VRs: three numbers of eight bytes
         value = np.frombuffer(value, "<f8") if len(value) == 24 else None
     if value is None or len(value) != 3:
         return None
-    vector = tuple(float(v) for v in value)
+    vector = tuple(float(component) for component in value)
     return vector if abs(np.linalg.norm(vector) - 1) < _UNIT else None
 
 
@@ -183,7 +188,7 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
     """
     value = _stated_element(dataset, _SCALE_SLOPE)
     values = list(value) if isinstance(value, list | MultiValue) else [value]
-    slopes = {_private_number(item) for item in values}
+    slopes = {_private_number(number) for number in values}  # None where the element is absent
     is_finite = all(slope is None or math.isfinite(slope) for slope in slopes)
     if len(slopes) > 1 or not is_finite:
         raise CadError(
@@ -217,22 +222,23 @@ def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
     copies = _stated_element(group, _COPY)
     if not isinstance(copies, Sequence) or len(copies) == 0:
         return
-    stated = [philips_scale_slope(copy) for copy in copies]
-    slopes = [slope for slope in (*stated, philips_scale_slope(flat)) if slope is not None]
+    # The flat header has a scale slope if the groups that all frames share state one.
+    stated = [philips_scale_slope(header) for header in (*copies, flat)]
+    slopes = [slope for slope in stated if slope is not None]
     if not slopes:
         return
-    slope = slopes[0]
-    for other in slopes[1:]:
-        if not math.isclose(slope, other, rel_tol=ROUNDED):
+    first_slope = slopes[0]
+    for slope in slopes[1:]:
+        if not math.isclose(first_slope, slope, rel_tol=ROUNDED):
             raise CadError(
                 f"Philips' scale slope (2005,100E) stands twice in the header of one frame, as "
-                f"{other:g} and as {slope:g}",
+                f"{slope:g} and as {first_slope:g}",
                 hint="export the series again",
             )
     for row in ELEMENTS:
         if row.meaning == _SCALE_SLOPE:
             block = flat.private_block(row.group, row.creator, create=True)
-            block.add_new(row.element, "FL", slope)
+            block.add_new(row.element, "FL", first_slope)
 
 
 def grid_slices(dataset: Dataset) -> list[Dataset]:
@@ -256,23 +262,23 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
     """
     # The element with the number of slices in a grid is read whatever its private creator is. If it
     # were overlooked, a grid of slices would be taken for a single slice.
-    slices: float = 0
+    n_slices: float = 0
     for block in _BLOCKS:
         tag = (0x0065, block << 8 | 0x50)
         if tag in dataset:
-            slices = max(slices, _private_number(dataset[tag].value) or 0)
+            n_slices = max(n_slices, _private_number(dataset[tag].value) or 0)
     # VFRAME in ImageType says that the image is a grid, even if the number of slices is not stated.
     # Without the number the grid must have the header of one slice.
-    if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
+    if n_slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
         return []
-    items = _stated_element(dataset, "headers of a grid")
-    if not isinstance(items, Sequence) or len(items) != max(slices, 1):
+    slice_headers = _stated_element(dataset, "headers of a grid")
+    if not isinstance(slice_headers, Sequence) or len(slice_headers) != max(n_slices, 1):
         raise CadError(
             "a grid of slices in one image, as United Imaging stores it, that does not say where "
             "each lies: (0065,1051) is missing",
             hint="export it with its private elements, or as single or enhanced images",
         )
-    return list(items)
+    return list(slice_headers)
 
 
 def group_delay(dataset: Dataset) -> float:
@@ -296,9 +302,10 @@ def mixed_polarity(dataset: Dataset) -> bool:
 
     The result is False where the private elements that say so are absent.
     """
-    name = str(_stated_element(dataset, "pulse sequence") or "")
+    sequence_name = str(_stated_element(dataset, "pulse sequence") or "")
     mode = _private_number(_stated_element(dataset, "phase encoding of both polarities")) or 0.0
-    return "pepolar" in name.lower() and round(mode) in (2, 3)
+    # In the modes 2 and 3 this sequence takes images in both directions.
+    return "pepolar" in sequence_name.lower() and round(mode) in (2, 3)
 
 
 def is_mosaic(dataset: Dataset) -> bool:
@@ -333,7 +340,7 @@ def mosaic_tiles(dataset: Dataset) -> int:
         For a mosaic that does not say how many slices it holds.
     """
     count = _private_number(_stated_element(dataset, "slices in a mosaic"))
-    if not count or count < 1:
+    if not count or count < 1:  # some scanners state the number in the CSA header alone
         stated = _csa(dataset).get("NumberOfImagesInMosaic", [])
         count = float(stated[0]) if stated and stated[0].isdigit() else None
     if not count or count < 1:
@@ -345,6 +352,7 @@ def mosaic_tiles(dataset: Dataset) -> int:
 
 
 def _csa(dataset: Dataset) -> dict[str, list[str]]:
+    """Return the texts of Siemens' CSA image header by element; empty where there is no header."""
     content = _stated_element(dataset, _OF_MOSAIC)
     with reading("", "a mosaic with a damaged CSA header"):
         return csa_header(content) if isinstance(content, bytes) else {}
@@ -369,7 +377,7 @@ def phase_encoding_positive(dataset: Dataset) -> bool | None:
         return None
     try:
         stated = csa_header(content).get("PhaseEncodingDirectionPositive", [])
-    except (ValueError, struct.error):
+    except (ValueError, struct.error):  # the image can be used without knowing the sense
         return None
     return {"0": False, "1": True}.get(stated[0]) if stated else None
 
@@ -394,8 +402,9 @@ def mosaic_normal(dataset: Dataset) -> np.ndarray:
     """
     header = _csa(dataset)
     with reading("", "a mosaic with a damaged CSA header"):
-        normal = np.array([float(v) for v in header.get("SliceNormalVector", [])[:3]])
-    if normal.shape != (3,) or abs(np.linalg.norm(normal) - 1) > 1e-3:
+        components = header.get("SliceNormalVector", [])[:3]
+        normal = np.array([float(component) for component in components])
+    if normal.shape != (3,) or abs(np.linalg.norm(normal) - 1) > _NORMAL_UNIT:
         raise CadError(
             "a mosaic without the CSA header's SliceNormalVector: the order of its slices is "
             "not known",
@@ -419,29 +428,33 @@ def csa_header(content: bytes) -> dict[str, list[str]]:
     ValueError, struct.error
         When the content is damaged.
     """
-    start = 8 if content[:4] == b"SV10" else 0
-    (count, _) = struct.unpack_from("<2i", content, start)
-    if not 0 < count <= 1000:
-        raise ValueError(f"{count} elements")
-    place = start + 8
+    has_sv10 = content[:4] == b"SV10"
+    start = 8 if has_sv10 else 0
+    (n_elements, _) = struct.unpack_from("<2i", content, start)
+    # A damaged header may state any number. Without a limit the loops could take very long.
+    if not 0 < n_elements <= _MOST_CSA_ELEMENTS:
+        raise ValueError(f"{n_elements} elements")
+    place = start + 8  # behind the number of elements and the number 77
     elements = {}
-    for _ in range(count):
-        name, _, _, _, items, _ = _CSA_TAG.unpack_from(content, place)
-        place += _CSA_TAG.size
+    for _ in range(n_elements):
+        name, _, _, _, n_items, _ = _CSA_ELEMENT.unpack_from(content, place)
+        place += _CSA_ELEMENT.size
+        if not 0 <= n_items <= _MOST_CSA_ITEMS:
+            raise ValueError(f"{n_items} items in one element")
         texts = []
-        if not 0 <= items <= 10_000:
-            raise ValueError(f"{items} items in one element")
-        for _ in range(items):
-            sizes = _CSA_ITEM.unpack_from(content, place)
-            place += _CSA_ITEM.size
+        for _ in range(n_items):
             # Four numbers come before each item. The second is the length of the item (bytes); in a
             # header that does not begin with SV10, the first is.
-            length = sizes[1] if start else sizes[0]
+            four_numbers = _CSA_ITEM.unpack_from(content, place)
+            length = four_numbers[1] if has_sv10 else four_numbers[0]
+            place += _CSA_ITEM.size
             if not 0 <= length <= len(content) - place:
                 raise ValueError(f"an item of {length} bytes")
-            texts.append(content[place : place + length].split(b"\0")[0].decode("latin-1").strip())
-            place += (length + 3) // 4 * 4
-        elements[name.split(b"\0")[0].decode("latin-1")] = [text for text in texts if text]
+            text = content[place : place + length].split(b"\0")[0].decode("latin-1").strip()
+            if text:
+                texts.append(text)
+            place += (length + 3) // 4 * 4  # items are padded to four bytes
+        elements[name.split(b"\0")[0].decode("latin-1")] = texts
     return elements
 
 
@@ -465,12 +478,15 @@ def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
         The value as pydicom gives it; None where the element is absent.
     """
     for block in _BLOCKS:
-        if group << 16 | block not in dataset:
+        # For block 10 of group 0019: the element (0019,0010) names the creator of the elements
+        # (0019,1000) to (0019,10FF).
+        creator_tag = group << 16 | block
+        if creator_tag not in dataset:
             continue
-        if str(dataset[group << 16 | block].value).strip().lower() == creator.lower():
-            value = dataset.get((group, block << 8 | element))
-            if value is not None:
-                return value.value
+        if str(dataset[creator_tag].value).strip().lower() == creator.lower():
+            private_element = dataset.get((group, block << 8 | element))
+            if private_element is not None:
+                return private_element.value
     return None
 
 
@@ -488,12 +504,19 @@ def _stated_element(dataset: Dataset, meaning: str) -> Any:
 
 
 def _private_number(value: Any) -> float | None:
+    """Return the number, or the first of several, that a private element holds; None without one.
+
+    A file without VRs does not say how the element's bytes are written. They are read as a text if
+    they look like one, else as a binary number of their length.
+    """
     if isinstance(value, bytes):
         text = value.decode("ascii", "ignore").strip("\0 ").split("\\")[0]
         if re.fullmatch(r"[-+\d.eE]+", text):
             return float(text)
-        kinds = {2: "<u2", 4: "<f4", 8: "<f8"}
-        return float(np.frombuffer(value, kinds[len(value)])[0]) if len(value) in kinds else None
+        type_by_length = {2: "<u2", 4: "<f4", 8: "<f8"}
+        if len(value) not in type_by_length:
+            return None
+        return float(np.frombuffer(value, type_by_length[len(value)])[0])
     if isinstance(value, MultiValue):
         value = value[0] if len(value) else None
     try:

@@ -59,6 +59,7 @@ class Volume:
     unit: str = ""
 
     def __post_init__(self) -> None:
+        """Refuse an array without three axes, and a place that no image can have."""
         if self.array.ndim != 3:
             raise CadError(f"a volume has 3 axes (z, y, x), found shape {self.array.shape}")
         # The conditions are written with "not", so that a number that is NaN is refused as well.
@@ -136,7 +137,8 @@ class Volume:
             return False
         corners = np.ones((8, 4))
         corners[:, :3] = CORNERS * (np.array(self.shape[::-1]) - 1)
-        return bool(np.abs((self.affine - other.affine) @ corners.T).max() <= GEOMETRY_TOLERANCE_MM)
+        gaps_mm = (self.affine - other.affine) @ corners.T
+        return bool(np.abs(gaps_mm).max() <= GEOMETRY_TOLERANCE_MM)
 
     def upright(self) -> Volume:
         """Return the same voxels with their axes in the order in which a radiologist reads slices.
@@ -149,14 +151,26 @@ class Volume:
         """
         step = np.array(self.spacing)
         axes = np.asarray(self.direction, float)
-        z = int(np.argmax(np.where(step >= _THICK * step.max(), np.abs(axes[2]), -1.0)))
-        a, b = (k for k in range(3) if k != z)
+        # For each axis of the grid, how far it runs along the patient's three axes, in either sense
         leftwards, _, headwards = np.abs(axes)
-        x, y = (a, b) if leftwards[a] + headwards[b] >= leftwards[b] + headwards[a] else (b, a)
-        across, down = (int(np.argmax(np.abs(axes[:, k]))) for k in (x, y))
-        turned = axes[:, [x, y, z]] * np.array(
-            [np.sign(axes[across, x]), np.sign(axes[down, y]) * (-1.0 if down == 2 else 1.0), 1.0]
-        )
+
+        # Which axis becomes z, and which of the other two x and y. Of these two, x is rather the
+        # one from side to side, and y rather the one from head to feet.
+        is_thick = step >= _THICK * step.max()
+        z = int(np.argmax(np.where(is_thick, headwards, -1.0)))
+        first, second = (axis for axis in range(3) if axis != z)
+        if leftwards[first] + headwards[second] >= leftwards[second] + headwards[first]:
+            x, y = first, second
+        else:
+            x, y = second, first
+
+        # In which sense they run: to the left, the back or the feet, by the patient's axis that is
+        # nearest to each. Axis 2 of the patient runs to the head.
+        nearest_to_x = int(np.argmax(np.abs(axes[:, x])))
+        nearest_to_y = int(np.argmax(np.abs(axes[:, y])))
+        sense_of_x = np.sign(axes[nearest_to_x, x])
+        sense_of_y = np.sign(axes[nearest_to_y, y]) * (-1.0 if nearest_to_y == 2 else 1.0)
+        turned = axes[:, [x, y, z]] * np.array([sense_of_x, sense_of_y, 1.0])
         turned[:, 2] *= np.sign(np.linalg.det(turned))
         return self.turned(turned)
 
@@ -170,9 +184,10 @@ class Volume:
             Columns are the wanted x, y and z axes in LPS. No two of them may be nearest to the same
             axis of this volume.
         """
+        # Rows are the wanted axes, columns the axes of this volume.
         cosine = np.asarray(direction, float).T @ np.asarray(self.direction, float)
         # ``order`` has, for each wanted axis, the number of the nearest axis of this volume.
-        order = [int(k) for k in np.abs(cosine).argmax(axis=1)]
+        order = [int(old) for old in np.abs(cosine).argmax(axis=1)]
         flipped = [cosine[new, old] < 0 for new, old in enumerate(order)]
         if order == [0, 1, 2] and not any(flipped):
             return self
@@ -185,7 +200,8 @@ class Volume:
             if is_flipped:
                 corner[old] = self.shape[2 - old] - 1.0
             steps.append(-1 if is_flipped else 1)
-        array = self.array.transpose([2 - order[2], 2 - order[1], 2 - order[0]])
+        x, y, z = order
+        array = self.array.transpose([2 - z, 2 - y, 2 - x])
         array = array[:: steps[2], :: steps[1], :: steps[0]]
         return replace(
             self,
@@ -214,19 +230,19 @@ class Volume:
         """Return the same volume as a SimpleITK image (boolean masks become uint8)."""
         array = self.array.astype(np.uint8) if self.array.dtype == bool else self.array
         image = sitk.GetImageFromArray(np.ascontiguousarray(array))
-        image.SetSpacing([float(v) for v in self.spacing])
-        image.SetOrigin([float(v) for v in self.origin])
-        image.SetDirection([float(v) for v in np.asarray(self.direction).ravel()])
+        image.SetSpacing([float(step) for step in self.spacing])
+        image.SetOrigin([float(coordinate) for coordinate in self.origin])
+        image.SetDirection([float(cosine) for cosine in np.asarray(self.direction).ravel()])
         return image
 
     @classmethod
     def from_sitk(cls, image: sitk.Image) -> Volume:
         """Return the volume of a 3-D SimpleITK image."""
         return cls(
-            sitk.GetArrayFromImage(image),
-            tuple(image.GetSpacing()),
-            tuple(image.GetOrigin()),
-            np.array(image.GetDirection()).reshape(3, 3),
+            array=sitk.GetArrayFromImage(image),
+            spacing=tuple(image.GetSpacing()),
+            origin=tuple(image.GetOrigin()),
+            direction=np.array(image.GetDirection()).reshape(3, 3),
         )
 
 
@@ -255,6 +271,7 @@ class Dynamic:
     flip_angle: float | None = None
 
     def __post_init__(self) -> None:
+        """Refuse frames and times that do not fit each other, or times that do not increase."""
         if self.frames.ndim != 4 or self.frames.shape[1:] != self.grid.shape:
             raise CadError(
                 f"dynamic frames have shape {self.frames.shape}, the grid {self.grid.shape}"
@@ -263,7 +280,7 @@ class Dynamic:
             raise CadError(f"{len(self.frames)} dynamic frames but {len(self.times)} times")
         steps = np.diff(self.times)
         if steps.size and not (steps > 0).all():
-            frame = int(np.argmin(steps > 0))
+            frame = int(np.argmin(steps > 0))  # the first whose next frame is not later
             raise CadError(
                 f"dynamic times must increase; frame {frame} is at {self.times[frame]:g} s and "
                 f"frame {frame + 1} at {self.times[frame + 1]:g} s",

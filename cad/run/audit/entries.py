@@ -48,14 +48,14 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
     str
         The trail's last hash.
     """
-    last = ""
+    last_hash = ""
     for _, rows, entry in _studies_of_run(trail, run, who, more):
         # The hash of the rows proves later which numbers were returned. The numbers themselves are
         # not in the trail.
         returned = {"rows_sha256": _sha256(rows.to_csv(index=False).encode())}
         event = {"event": "predict", "regions": len(rows), "returned": returned}
-        last = append(trail, {**entry, **event})
-    return last
+        last_hash = append(trail, {**entry, **event})
+    return last_hash
 
 
 def audit_delivery(
@@ -93,7 +93,7 @@ def audit_delivery(
     str
         The trail's last hash.
     """
-    last = ""
+    last_hash = ""
     for study, _, entry in _studies_of_run(trail, run, who, more):
         # The names of a study's objects begin with its id and an underscore. Without the
         # underscore, sub-1 would also get the objects of sub-10.
@@ -101,11 +101,11 @@ def audit_delivery(
         if objects:
             # Other people read the trail. Therefore only the host of an address such as
             # https://user:password@host is written.
-            event = {"event": "send", "to": to.rpartition("@")[2], "outcome": outcome}
-            last = append(
-                trail, {**entry, **event, "returned": [_object_entry(path) for path in objects]}
-            )
-    return last
+            _, _, host = to.rpartition("@")
+            event = {"event": "send", "to": host, "outcome": outcome}
+            returned = [_object_entry(path) for path in objects]
+            last_hash = append(trail, {**entry, **event, "returned": returned})
+    return last_hash
 
 
 def _studies_of_run(
@@ -126,12 +126,15 @@ def _studies_of_run(
 
 def _models_of_rows(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
     """Return name, hash and thresholds of each model that scored the given rows."""
+    # The record of a validation names no model.
     models = (record.get("model") or {}).get("models") or {}
-    used = sorted(set(rows["model"].dropna()) & set(models)) if "model" in rows else []
-    if not used:
+    names = []
+    if "model" in rows:
+        names = sorted(set(rows["model"].dropna()) & set(models))
+    if not names:
         return [{"name": record.get("name"), "thresholds": record.get("decision_thresholds")}]
     entries = []
-    for name in used:
+    for name in names:
         model = models[name]
         entries.append(
             {"name": name, "sha256": model.get("sha256"), "thresholds": model.get("thresholds")}
@@ -140,6 +143,7 @@ def _models_of_rows(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
 
 
 def _object_entry(path: Path) -> JsonObject:
+    """Return the class, UID and hash of a DICOM object, by which a line names it."""
     dataset = read_dataset(path)
     return {
         "sop_class": str(dataset.SOPClassUID),

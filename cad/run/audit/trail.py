@@ -32,6 +32,7 @@ from cad.base.regular import check_file
 
 START = "0" * 64
 """Hash that the first line, which has no line before it, states under ``previous``."""
+# Limits in bytes: of a line, and (below) of a whole trail.
 _LONGEST = 2**20
 _LINE = re.compile(rb'(\{"entry":.*),"sha256":"([0-9a-f]{64})"\}')
 _OPENING = b'{"entry":'
@@ -90,30 +91,32 @@ def append(path: Path, entry: JsonObject) -> str:
         When the line cannot be written; the trail is then as before.
     """
     with _held(path) as handle:
-        number, previous, whole, torn = _end(handle, path)
+        last_number, last_hash, end_of_last_line, torn_bytes = _end_of_trail(handle, path)
         body = {
             "entry": json_safe(entry),
-            "n": number + 1,
-            "previous": previous,
+            "n": last_number + 1,
+            "previous": last_hash,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            **({"torn": torn} if torn else {}),
         }
+        if torn_bytes:
+            body["torn"] = torn_bytes
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
         digest = hashlib.sha256(text).hexdigest()
         # The line's hash is added to the JSON text of the other keys. If all keys were dumped
         # together, sorted, the hash would not stand last, behind everything that it covers.
         line = text[:-1] + f',"sha256":"{digest}"}}\n'.encode()
-        # A line longer than ``_LONGEST`` is refused, because ``_end`` reads only twice this length
-        # from the end of a trail.
+        # A line longer than ``_LONGEST`` is refused, because ``_end_of_trail`` reads only twice
+        # this length from the end of a trail.
         if len(line) > _LONGEST:
             raise CadError(f"an entry of {len(line)} bytes, at most {_LONGEST}", file=path)
-        os.ftruncate(handle, whole)
+        os.ftruncate(handle, end_of_last_line)  # removes a torn line
         try:
+            # If the disk becomes full, a part of the line may be written without an error.
             if os.write(handle, line) != len(line):
                 raise OSError("No space left on device")
             os.fsync(handle)
         except OSError:
-            os.ftruncate(handle, whole)
+            os.ftruncate(handle, end_of_last_line)
             raise
         return digest
 
@@ -143,6 +146,7 @@ def verify(path: Path, last: str = "") -> Verified:
     with reading(path, "not a readable trail"):
         content = read_bytes(path, _MAX_FILE)
     *lines, tail = content.split(b"\n")
+    # A file that is not empty and has no line of a trail is another file, given by mistake.
     if content and b'"sha256":"' not in content and not _is_torn(content):
         raise CadError(
             "no line here is one of an audit trail",
@@ -150,30 +154,34 @@ def verify(path: Path, last: str = "") -> Verified:
             hint="name the file that --audit wrote, or the node's audit.jsonl",
         )
     problems: list[str] = []
-    place: dict[str, int] = {}
-    number = 0
-    previous = START
+    line_of_hash: dict[str, int] = {}
+    number_before = 0
+    hash_before = START
     for line_number, line in enumerate(lines, start=1):
-        entry = _parsed(line)
-        if entry is None:
+        parsed = _parsed(line)
+        if parsed is None:
             problems.append(f"line {line_number} was changed: it is not what its hash says")
-            number += 1
-            previous = ""
+            # Its hash is not known, so the next line is not compared with it.
+            number_before += 1
+            hash_before = ""
             continue
-        digest, n, before = entry
+        digest, stated_number, stated_previous = parsed
         # A line may match its own hash and still stand in the wrong place in the file.
-        if problem := _out_of_place(n, before, number, previous, place):
+        problem = _out_of_place(
+            stated_number, stated_previous, number_before, hash_before, line_of_hash
+        )
+        if problem:
             problems.append(f"line {line_number} {problem}")
-        place.setdefault(digest, line_number)
-        number = n
-        previous = digest
+        line_of_hash.setdefault(digest, line_number)
+        number_before = stated_number
+        hash_before = digest
     if tail and not _is_torn(tail):
         problems.append(f"line {len(lines) + 1} was changed: its end is not what was written")
-    if last and last.lower() not in place:
+    if last and last.lower() not in line_of_hash:
         problems.append(
             f"no line has the hash {last}: lines were cut off at the end, or it is another trail's"
         )
-    return Verified(len(lines), previous, len(tail), problems)
+    return Verified(lines=len(lines), last=hash_before, torn=len(tail), problems=problems)
 
 
 def pseudonym(path: Path, identity: str) -> str:
@@ -195,30 +203,41 @@ def pseudonym(path: Path, identity: str) -> str:
     str
         32 hexadecimal digits.
     """
-    key = path.with_name(path.name + ".key")
+    key_file = path.with_name(path.name + ".key")
+    # While the trail is locked, no other process makes a key, too.
     with _held(path):
-        if not key.is_file():
-            write_atomic(key, secrets.token_hex(32).encode(), mode=0o600)
-    return hmac.new(read_bytes(key, _LONGEST), identity.encode(), hashlib.sha256).hexdigest()[:32]
+        if not key_file.is_file():
+            write_atomic(key_file, secrets.token_hex(32).encode(), mode=0o600)
+    key = read_bytes(key_file, _LONGEST)
+    return hmac.new(key, identity.encode(), hashlib.sha256).hexdigest()[:32]
 
 
 def _out_of_place(
-    n: int, before: str, number: int, previous: str, place: dict[str, int]
+    stated_number: int,
+    stated_previous: str,
+    number_before: int,
+    hash_before: str,
+    line_of_hash: dict[str, int],
 ) -> str | None:
     """Return in words why a line does not belong where it is; None if it does.
 
-    ``n`` is the number that the line states for itself, and ``before`` the hash that it states for
-    the line before. ``number`` and ``previous`` are the number and hash of the line that is before
-    it in the file. ``place`` gives for each hash read so far the number of its line in the file.
+    ``stated_number`` is the number that the line states for itself, and ``stated_previous`` the
+    hash that it states for the line before. ``number_before`` and ``hash_before`` are the number
+    and hash of the line that is before it in the file; the hash is empty where that line was
+    changed. ``line_of_hash`` gives for each hash read so far the number of its line in the file.
     """
-    if n > number + 1:
-        gap = f"lines {number + 1} to {n - 1} are" if n > number + 2 else f"line {n - 1} is"
-        return f"is number {n}: {gap} missing before it"
-    if n <= number:
-        return f"is number {n}, after number {number}: it was inserted or moved"
-    if previous and before != previous:
-        follows = f"line {place[before]}" if before in place else "another line"
-        return f"follows {follows}, not the one before it: one of the two was exchanged"
+    if stated_number > number_before + 1:
+        missing = f"line {stated_number - 1} is"
+        if stated_number > number_before + 2:
+            missing = f"lines {number_before + 1} to {stated_number - 1} are"
+        return f"is number {stated_number}: {missing} missing before it"
+    if stated_number <= number_before:
+        return f"is number {stated_number}, after number {number_before}: it was inserted or moved"
+    if hash_before and stated_previous != hash_before:
+        followed = "another line"
+        if stated_previous in line_of_hash:
+            followed = f"line {line_of_hash[stated_previous]}"
+        return f"follows {followed}, not the one before it: one of the two was exchanged"
     return None
 
 
@@ -228,26 +247,33 @@ def _parsed(line: bytes) -> tuple[str, int, str] | None:
     The result is None if the line was changed.
     """
     match = _LINE.fullmatch(line)
-    if match is None or hashlib.sha256(match[1] + b"}").hexdigest() != match[2].decode():
+    if match is None:
+        return None
+    content_without_hash = match[1] + b"}"
+    stated_hash = match[2].decode()
+    if hashlib.sha256(content_without_hash).hexdigest() != stated_hash:
         return None
     try:
         with reading("", "no line of a trail"):
             body = parse_json(line)
-            return match[2].decode(), int(body["n"]), str(body["previous"])
-    except CadError:
+            return stated_hash, int(body["n"]), str(body["previous"])
+    except CadError:  # the line fits its hash, but is not the JSON of a trail
         return None
 
 
 def _is_torn(tail: bytes) -> bool:
     """Tell whether bytes after the last line break may come from a killed :func:`append`."""
     written = tail.rstrip(b"\0")  # some file systems lengthen a file by zeros before they fill it
-    whole = _LINE.match(written)
-    if whole is not None:  # only the line break is missing
-        return whole.end() == len(written) == len(tail) and _parsed(written) is not None
+    whole_line = _LINE.match(written)
+    if whole_line is not None:
+        # Only the line break is missing. Nothing may follow the line then, not even zeros.
+        nothing_follows = whole_line.end() == len(written) == len(tail)
+        return nothing_follows and _parsed(written) is not None
+    # The bytes begin as a line does. They may be fewer than the opening of a line.
     return written[: len(_OPENING)] == _OPENING[: len(written)]
 
 
-def _end(handle: int, path: Path) -> tuple[int, str, int, int]:
+def _end_of_trail(handle: int, path: Path) -> tuple[int, str, int, int]:
     """Return number and hash of the last line, the byte at which it ends, and the torn bytes after.
 
     Torn bytes are the beginning of a line that a killed process left. Their number is returned.
@@ -260,12 +286,14 @@ def _end(handle: int, path: Path) -> tuple[int, str, int, int]:
     body, _, tail = content.rpartition(b"\n")
     if tail and not _is_torn(tail):
         raise _damaged(path)
-    if start == 0 and b"\n" not in content:
+    if start == 0 and b"\n" not in content:  # the trail has no line yet
         return 0, START, 0, len(tail)
-    entry = _parsed(body.rpartition(b"\n")[2])
-    if entry is None:
+    _, _, last_line = body.rpartition(b"\n")
+    parsed = _parsed(last_line)
+    if parsed is None:
         raise _damaged(path)
-    return entry[1], entry[0], size - len(tail), len(tail)
+    last_hash, last_number, _ = parsed
+    return last_number, last_hash, size - len(tail), len(tail)
 
 
 def _damaged(path: Path) -> DamagedTrail:
@@ -284,15 +312,15 @@ def _held(path: Path) -> Iterator[int]:
     The lock lets only one process at a time append.
     """
     make_folder(path.parent)
-    new = not path.exists()
-    if not new:
+    is_new = not path.exists()
+    if not is_new:
         check_file(path, _MAX_FILE)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         import fcntl  # not part of Python on Windows, where nothing is audited
 
         fcntl.flock(handle, fcntl.LOCK_EX)
-        if new:
+        if is_new:  # without this, a power cut could remove the new file's name from the folder
             flush_names(path.parent)
         yield handle
     finally:

@@ -54,11 +54,12 @@ def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
         places += [name for name in (KEY_FILE, CHECK_FILE) if (root / name).is_file()]
     if rows or places:
         with stage(root) as scratch:
-            new = {}
+            # The new tables are called by numbers, because the name of a table may hold a folder.
+            new_tables = {}
             for number, (name, text) in enumerate(remaining.items()):
-                new[name] = scratch / str(number)
-                write_atomic(new[name], text.encode())
-            commit(root, new, places)
+                new_tables[name] = scratch / str(number)
+                write_atomic(new_tables[name], text.encode())
+            commit(root, new_tables, places)
     return rows, places
 
 
@@ -68,9 +69,11 @@ def _participant(root: Path, patient: str) -> str:
     if label == "sub-":
         raise CadError(f"{patient!r} names no patient", hint="give sub-XXX, or the source's id")
     pseudonyms = set(PSEUDONYM.findall(read_text(root / _PATIENTS)))
-    in_cohort = patient == label or (root / label).is_dir()
-    if in_cohort or not (pseudonyms or (root / KEY_FILE).is_file()):
+    is_label = patient == label or (root / label).is_dir()
+    has_pseudonyms = pseudonyms or (root / KEY_FILE).is_file()
+    if is_label or not has_pseudonyms:
         return label
+    # The secret key of the cohort turns a PatientID into the pseudonym.
     pseudonym = Patients(root, "pseudonym", pseudonyms).participant(patient)
     if (root / pseudonym).is_dir() or pseudonym in pseudonyms:
         return pseudonym
@@ -84,10 +87,10 @@ def _names(root: Path, patient: str) -> Names:
     """
     names = Names.of(root, _participant(root, patient), patient)
     if names.source_ids and patient not in {names.participant, *names.source_ids}:
-        stated = " and ".join(map(repr, sorted(names.source_ids)))
-        text = f"the cohort's {names.participant} is not {patient!r}, but PatientID {stated}"
+        source_ids = " and ".join(map(repr, sorted(names.source_ids)))
+        problem = f"the cohort's {names.participant} is not {patient!r}, but PatientID {source_ids}"
         hint = f"give {names.participant} if that patient is to leave"
-        raise CadError(text, file=root / names.participant, hint=hint)
+        raise CadError(problem, file=root / names.participant, hint=hint)
     return names
 
 
@@ -132,17 +135,19 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
         if "participant_id" not in columns:
             return "".join(lines), 0
         column = columns.index("participant_id")
+        # ``line_num`` counts the lines that the reader has read. A row may have several lines.
         end = rows.line_num
-        remaining = lines[:end]
+        remaining_lines = lines[:end]
         removed = 0
         for row in rows:
             begin = end
             end = rows.line_num
+            # A slice, because a row may be too short to have this cell.
             if row[column : column + 1] == [participant]:
                 removed += 1
             else:
-                remaining += lines[begin:end]
-    return "".join(remaining), removed
+                remaining_lines += lines[begin:end]
+    return "".join(remaining_lines), removed
 
 
 @dataclass(frozen=True)
@@ -317,43 +322,46 @@ def withdraw(
     patient = patient.strip()
     # Every named folder and model is opened before anything is removed. So a misspelt name stops
     # the withdrawal before its first change.
-    folders = {name: find("models", name) for name in models}
-    bundles = {name: load_bundle(folder) for name, folder in folders.items()}
+    model_folders = {name: find("models", name) for name in models}
+    bundles = {name: load_bundle(folder) for name, folder in model_folders.items()}
     for run in runs:
         if not run.is_dir():
             raise CadError("no such run folder", file=run)
     if not (root / _PATIENTS).is_file():
         raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
-    for folder in [*runs, *folders.values()]:
+    for folder in [*runs, *model_folders.values()]:
         _sweep_leftovers(folder)
     # All run folders are locked first. Otherwise a run that is under way could write the patient's
     # data again.
-    with ExitStack() as held:
+    with ExitStack() as locks:
         run_folders: list[Path] = []
         for run in runs:
-            run_folders += [inside for inside in _inner_folders(run) if _is_run(inside)]
-        run_folders = list(dict.fromkeys(run_folders))
-        for inside in run_folders:
-            held.enter_context(owned(inside))
+            run_folders += [folder for folder in _inner_folders(run) if _is_run(folder)]
+        run_folders = list(dict.fromkeys(run_folders))  # a folder that is named twice counts once
+        for run_folder in run_folders:
+            locks.enter_context(owned(run_folder))
         for node in nodes:
-            held.enter_context(node.held())
-        held.enter_context(owned(root))
+            locks.enter_context(node.held())
+        locks.enter_context(owned(root))
+
         names = _names(root, patient)
         proof = patient_proof(root)
         studies = {node.name: node.sweep(names, proof) for node in nodes}
-        left_there = {}
+        studies_left_at_nodes = {}
         for node in nodes:
             studies_left = node.studies(names, proof)
             if studies_left:
-                left_there[node.name] = studies_left
+                studies_left_at_nodes[node.name] = studies_left
         swept = {}
-        for inside in run_folders:
-            lines = _swept(inside, names)
-            if lines:
-                swept[str(inside)] = lines
+        for run_folder in run_folders:
+            texts = _swept(run_folder, names)
+            if texts:
+                swept[str(run_folder)] = texts
         rows, places = _removed(root, names)
         traces_in_runs = {str(run): traces(run, names) for run in runs}
         traces_in_cohort = traces(root, names, below=False)
+
+    # Places that still hold data of the patient, and places that do not.
     holders = {}
     clean = []
     if traces_in_cohort:
@@ -364,20 +372,30 @@ def withdraw(
         else:
             clean.append(name)
     for name, bundle in bundles.items():
-        learned = _traces_in_model(bundle, names.participant)
-        if learned:
-            holders[name] = learned
+        traces_in_model = _traces_in_model(bundle, names.participant)
+        if traces_in_model:
+            holders[name] = traces_in_model
         else:
             clean.append(name)
-    clean += [node.name for node in nodes if node.name not in left_there]
+    clean += [node.name for node in nodes if node.name not in studies_left_at_nodes]
     # Only the sidecar files of the patient's images tell UIDs and PatientID, and only the cohort's
     # secret key tells to whom a pseudonym belongs. Without sidecars or key, other places may hold
     # the patient and not be recognised.
-    proved = proof is not None or not PSEUDONYM.fullmatch(names.participant)
-    whole = names.participant in places and proved
-    if not whole:
+    had_images = names.participant in places
+    needs_no_key = not PSEUDONYM.fullmatch(names.participant)
+    could_search_for_all = had_images and (proof is not None or needs_no_key)
+    if not could_search_for_all:
         clean = []
-    return Withdrawn(names, rows, places, swept, {**holders, **left_there}, clean, studies, whole)
+    return Withdrawn(
+        names=names,
+        rows=rows,
+        places=places,
+        swept=swept,
+        holders={**holders, **studies_left_at_nodes},
+        clean=clean,
+        studies=studies,
+        whole=could_search_for_all,
+    )
 
 
 def _traces_in_model(bundle: Bundle, participant: str) -> list[str]:
@@ -440,14 +458,16 @@ def _sweep_leftovers(folder: Path) -> None:
     Nothing is removed from a folder that another program made. Such a folder is only searched for
     the patient later.
     """
-    for leftover in _inner_folders(folder):
-        names = [path.name for path in leftover.iterdir()]
-        built = [name for name in names if is_ours(name)]
-        ours = MARK in names or any(kind.holds(leftover) for kind in _BY_CONTENT)
-        if built and (ours or built == names):
+    for inner_folder in _inner_folders(folder):
+        names = [path.name for path in inner_folder.iterdir()]
+        leftovers = [name for name in names if is_ours(name)]
+        is_of_this_program = MARK in names or any(kind.holds(inner_folder) for kind in _BY_CONTENT)
+        # A folder with nothing else was made by a process that was killed before it wrote a file.
+        holds_nothing_else = leftovers == names
+        if leftovers and (is_of_this_program or holds_nothing_else):
             # ``owned`` removes the files that killed processes left. It raises an error if another
             # process is writing there.
-            with owned(leftover):
+            with owned(inner_folder):
                 pass
 
 
@@ -464,17 +484,17 @@ def _swept(run: Path, names: Names) -> list[str]:
     folder = RunFolder(run)
     with stage(run) as scratch:
         removed = named_places(run, names)
-        lines = _remaining_lines(run, names)
-        if removed or lines or traces(run, names):
+        changed_files = _remaining_lines(run, names)
+        if removed or changed_files or traces(run, names):
             # The cached features of the folds were measured on intensity scales that the patient's
             # images helped to fit. So they are removed, and the file ``.complete``, too. Without
             # this file the next command computes the run again.
             caches = (folder.fold_features("any").parent, folder.complete)
             removed += [path.relative_to(run).as_posix() for path in caches if path.exists()]
-            for place, content in lines.items():
-                write_atomic(scratch / place, content)
-            commit(run, {place: scratch / place for place in lines}, removed)
-        return sorted(removed + [f"lines of {place}" for place in lines])
+            for name, content in changed_files.items():
+                write_atomic(scratch / name, content)
+            commit(run, {name: scratch / name for name in changed_files}, removed)
+        return sorted(removed + [f"lines of {name}" for name in changed_files])
 
 
 def _remaining_lines(run: Path, names: Names) -> dict[str, bytes]:
@@ -492,7 +512,8 @@ def _remaining_lines(run: Path, names: Names) -> dict[str, bytes]:
                 contents[path.name] = text.encode()
         elif path.suffix == ".parquet":
             table = read_parquet(path)
-            theirs = table.get("participant_id") == names.participant
-            if theirs is not False and theirs.any():
-                contents[path.name] = parquet_bytes(table[~theirs])
+            # Without this column, ``get`` returns None, and the comparison is False and no column.
+            is_of_patient = table.get("participant_id") == names.participant
+            if is_of_patient is not False and is_of_patient.any():
+                contents[path.name] = parquet_bytes(table[~is_of_patient])
     return contents

@@ -17,8 +17,12 @@ from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.worker import Done, Fault, Worker
 
 CONNECT_SECONDS = 10.0
-_LOOK = "look at the logs of the Dask workers; then --retry-failed"
+_HINT = "look at the logs of the Dask workers; then --retry-failed"
 NO_MORE: Any = object()
+"""The value that stands for the end of the tasks, since any other value may be a task."""
+# A few tasks more than threads wait at the scheduler, so that no thread waits for its next task.
+_TASKS_OF_THREAD = 4
+_FEWEST_TASKS = 64
 
 
 @contextmanager
@@ -58,7 +62,8 @@ def client_of(address: str) -> Iterator[Any]:
         yield client
 
 
-_warm = threading.local()
+# Holds, for each thread of a Dask worker, the worker process that waits for its next task.
+_of_thread = threading.local()
 
 
 def _on_dask_worker(
@@ -71,18 +76,22 @@ def _on_dask_worker(
     """
     if version != __version__:
         fault = Fault(
-            f"a cluster worker has cad {__version__}, this run has {version}",
-            "install the same version on every node",
+            reason=f"a cluster worker has cad {__version__}, this run has {version}",
+            hint="install the same version on every node",
             # The version of the program caused the fault, and not the study. So the next run
             # measures the study again, although its input is unchanged.
             lasting=False,
         )
-        return Done(None, None, fault, 0.0)
-    worker = getattr(_warm, "worker", None)
-    if worker is None or worker.busy or (worker.function, worker.options) != (function, options):
+        return Done(task=None, result=None, fault=fault, seconds=0.0)
+    worker = getattr(_of_thread, "worker", None)
+    # A worker that is still busy died during its last task. One of another run may have another
+    # function or other limits.
+    does_this_work = worker is not None and (worker.function, worker.options) == (function, options)
+    if worker is None or worker.busy or not does_this_work:
         if worker is not None:
             worker.close()
-        worker = _warm.worker = Worker(function, options)
+        worker = _of_thread.worker = Worker(function, options)
+    # The task is not sent back, because the caller has it.
     return replace(worker.do(task), task=None)
 
 
@@ -115,6 +124,7 @@ def on_cluster(
         from distributed import KilledWorker, as_completed
 
         def start(task: Any, alone: bool = False) -> Any:
+            """Submit a task, note whether it runs alone on the cluster, and return its future."""
             # With ``pure`` Dask would return a stored result for a task that equals an earlier one,
             # without regard to the limits.
             future = client.submit(
@@ -127,7 +137,8 @@ def on_cluster(
         waiting = iter(tasks)
         # At most this number of tasks is at the scheduler at a time. This limits the memory that
         # tasks take in this process.
-        window = max(64, 4 * sum(client.nthreads().values()))
+        n_threads = sum(client.nthreads().values())
+        window = max(_FEWEST_TASKS, _TASKS_OF_THREAD * n_threads)
         running = as_completed([start(task) for task in islice(waiting, window)])
         suspects: list[Any] = []
         for batch in running.batches():
@@ -139,9 +150,11 @@ def on_cluster(
                     # without others.
                     suspects.append(task)
                 elif isinstance(result, Exception):
+                    # A task that kills a worker when it is alone would do so again. Any other
+                    # exception comes from the cluster, and the next run tries the task again.
                     lasting = isinstance(result, KilledWorker)
-                    fault = Fault(f"{type(result).__name__}: {result}", _LOOK, lasting)
-                    yield Done(task, None, fault, 0.0)
+                    fault = Fault(f"{type(result).__name__}: {result}", _HINT, lasting=lasting)
+                    yield Done(task=task, result=None, fault=fault, seconds=0.0)
                 else:
                     yield replace(result, task=task)
                 # A result takes up memory on its Dask worker until it is released.

@@ -51,7 +51,7 @@ def each(
         # task then ends the whole run.
         return (Done(task, *attempt(function, task, options.memory_limit)) for task in tasks)
     if options.scheduler is None:
-        return _tasks_in_this_process(function, tasks, options)
+        return _on_this_machine(function, tasks, options)
     return on_cluster(function, tasks, options)
 
 
@@ -102,7 +102,7 @@ class Caller:
         """
         if self.options.jobs == 0:
             return function(*arguments)
-        self._worker = self._worker or Worker(_called, self.options, self.confined)
+        self._worker = self._worker or Worker(_result_or_error, self.options, self.confined)
         outcome = self._worker.do((function, arguments))
         if self._worker.busy:  # the process has ended, and the next call starts another
             self._close()
@@ -118,7 +118,8 @@ class Caller:
         self._worker = None
 
 
-def _called(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+def _result_or_error(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    # The worker would turn a raised error into text. A returned error keeps its class and fields.
     function, arguments = task
     try:
         return function(*arguments)
@@ -156,8 +157,12 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
             stack.enter_context(client_of(options.scheduler))
             stack.enter_context(parallel_config("dask", wait_for_workers_timeout=CONNECT_SECONDS))
         else:
-            follow = {"initializer": _end_with, "initargs": (os.getpid(), options.forked)}
-            stack.enter_context(parallel_config("loky", **follow))
+            end_with_this_process = {
+                "initializer": _end_with,
+                "initargs": (os.getpid(), options.forked),
+            }
+            stack.enter_context(parallel_config("loky", **end_with_this_process))
+            # At the end of the block, joblib gets its own way of starting processes back.
             stack.callback(set_start_method, None, force=True)
             set_start_method("forkserver" if options.forked else None, force=True)
         try:
@@ -167,31 +172,33 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
             raise MachineError("a process of a parallel loop has ended", hint=hint) from error
 
 
-def _tasks_in_this_process(
+def _on_this_machine(
     function: Callable[[Any], Any], tasks: Iterable[Any], options: ExecutionOptions
 ) -> Iterator[Done[Any, Any]]:
+    """Do tasks in worker processes of this machine, and yield each as soon as it is done."""
     waiting = iter(tasks)
-    upcoming = next(waiting, NO_MORE)
+    next_task = next(waiting, NO_MORE)
     workers: list[Worker] = []
     try:
         while True:
-            while upcoming is not NO_MORE and len(workers) < options.jobs:
+            while next_task is not NO_MORE and len(workers) < options.jobs:
                 workers.append(Worker(function, options))
             for worker in list(workers):
                 # No task is left for this worker. It ends now, so that its memory is free while
                 # other workers measure the last studies.
-                if upcoming is NO_MORE and not worker.busy:
+                if next_task is NO_MORE and not worker.busy:
                     worker.close()
                     workers.remove(worker)
                 elif worker.idle():
-                    worker.give(upcoming)
-                    upcoming = next(waiting, NO_MORE)
-            if not workers:
+                    worker.give(next_task)
+                    next_task = next(waiting, NO_MORE)
+            if not workers:  # all tasks are done
                 return
             # The loop waits here until a worker sends a message or the first deadline of a worker
             # passes.
-            patience = min(w.deadline for w in workers) - time.monotonic()
-            answered = wait([w.connection for w in workers], max(patience, 0.0))
+            first_deadline = min(worker.deadline for worker in workers)
+            patience = max(first_deadline - time.monotonic(), 0.0)
+            answered = wait([worker.connection for worker in workers], patience)
             now = time.monotonic()
             for worker in list(workers):
                 if worker.connection in answered:
@@ -227,7 +234,13 @@ def _end_with(driver: int, forked: bool) -> None:
         # parent of a process that Python's fork server has forked is this server, which lives as
         # long as its children. Such a process watches the driver through multiprocessing.
         parent = parent_process()
-        while parent.is_alive() if forked and parent else os.getppid() == driver:
+
+        def driver_is_alive() -> bool:
+            if forked and parent:
+                return parent.is_alive()
+            return os.getppid() == driver
+
+        while driver_is_alive():
             time.sleep(1.0)
         # os._exit ends the process at once. An ordinary exit would first wait for the main thread,
         # and the main thread may wait for a lock for ever.

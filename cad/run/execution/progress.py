@@ -10,8 +10,9 @@ from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.task import StudyOutcome
 
 Tell = Callable[[StudyOutcome], None]
-_PLAIN_SECONDS = 10.0
-_ENOUGH = 3
+# Time between two lines of text, where no bar is shown.
+_SECONDS_BETWEEN_LINES = 10.0
+_ENOUGH_FOR_RATE = 3
 """Number of studies that must be finished before a rate is shown. The first studies are slower,
 because they also compile code.
 """
@@ -38,31 +39,35 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
         return
     if n_unchanged:
         print(f"{n_unchanged} studies are as they were; {pending} to do", file=sys.stderr)
-    with _progress_bar(pending) if sys.stderr.isatty() and pending else nullcontext() as show:
-        count = failed = 0
-        first = last = time.monotonic()
+    with_bar = sys.stderr.isatty() and pending
+    with _progress_bar(pending) if with_bar else nullcontext() as move_bar:
+        n_done = n_failed = 0
+        first_done_at = last_line_at = time.monotonic()
 
         def tell(outcome: StudyOutcome) -> None:
-            nonlocal count, failed, first, last
+            """Count a finished study, and show the new numbers."""
+            nonlocal n_done, n_failed, first_done_at, last_line_at
             now = time.monotonic()
-            count = count + 1
-            failed = failed + (outcome.state == "failed")
+            n_done = n_done + 1
+            n_failed = n_failed + (outcome.state == "failed")
             # The rate counts from the first finished study, so that the time to start the workers
             # is left out.
-            first = now if count == 1 else first
+            first_done_at = now if n_done == 1 else first_done_at
             forecast = ""
-            if count >= _ENOUGH:
-                rate = (count - 1) / max(now - first, 1e-9)
-                forecast = f", {rate:.2f} a second, {(pending - count) / rate:.0f} s to go"
-            if show is not None:
-                show(failed, forecast)
+            if n_done >= _ENOUGH_FOR_RATE:
+                seconds = max(now - first_done_at, 1e-9)  # a clock may stand still
+                rate = (n_done - 1) / seconds
+                forecast = f", {rate:.2f} a second, {(pending - n_done) / rate:.0f} s to go"
+            if move_bar is not None:
+                move_bar(n_failed, forecast)
                 return
             if outcome.status == "failed" and outcome.failures:
                 reason = plain(f"{outcome.state}: {outcome.study_id}: {outcome.failures[0].reason}")
                 print(reason, file=sys.stderr)
-            if now - last >= _PLAIN_SECONDS or count == pending:
-                print(f"{count} of {pending} studies, {failed} failed{forecast}", file=sys.stderr)
-                last = now
+            if now - last_line_at >= _SECONDS_BETWEEN_LINES or n_done == pending:
+                line = f"{n_done} of {pending} studies, {n_failed} failed{forecast}"
+                print(line, file=sys.stderr)
+                last_line_at = now
 
         yield tell
 

@@ -66,7 +66,9 @@ def measure_studies(
     if not tasks:
         return []
     folder = RunFolder(tasks[0].out)
-    outcomes, pending, prints = _plan_of_studies(tasks, _last_lines(folder.memory), options)
+    outcomes, pending, fingerprints = _plan_of_studies(
+        tasks, remembered=_last_lines(folder.memory), options=options
+    )
     with (
         _Lines(folder.memory) as memory,
         _Lines(folder.log) as log,
@@ -76,7 +78,7 @@ def measure_studies(
         for measured in each(measure, pending, options):
             outcome = _outcome_of_task(measured)
             outcomes[outcome.study_id] = outcome
-            memory.add(_resume_line(measured.task, outcome, prints[outcome.study_id]))
+            memory.add(_resume_line(measured.task, outcome, fingerprints[outcome.study_id]))
             log.add(_log_line(outcome))
             tell(outcome)
         log.add({"time": round(time.time(), 3), **_summary_of_run(outcomes, len(pending), start)})
@@ -120,26 +122,30 @@ def _plan_of_studies(
     settings = settings_key(tasks[0].settings)
     outcomes: dict[str, StudyOutcome] = {}
     pending = []
-    prints = {}
+    fingerprints = {}
     for task in tasks:
         study = task.ref.study_id
         before = remembered.get(study)
-        prints[study] = _fingerprint_or_empty(task, settings)
-        current = before is not None and before.fingerprint == prints[study] != ""
-        if options.resume and before is not None and current:
-            outcome = _without_work(task, before, options)
+        present = _fingerprint_or_empty(task, settings)
+        fingerprints[study] = present
+        # Two empty fingerprints, of input that cannot be read, do not say that it is unchanged.
+        if options.resume and before is not None and before.fingerprint == present and present:
+            outcome = _outcome_without_work(task, before, options)
             if outcome is not None:
                 outcomes[study] = outcome
                 continue
-        again = options.retry_failed or not options.resume
-        if again or before is None or before.status != "failed":
+        # The worker compares the bytes of the study's files with those of the earlier run. It is
+        # told of an earlier failure, so that it does not try the same bytes again.
+        tries_failed_again = options.retry_failed or not options.resume
+        if tries_failed_again or before is None or before.status != "failed":
             pending.append(replace(task, resume=options.resume))
         else:
             pending.append(replace(task, failed=before.failures[0], failed_key=before.key))
-    return outcomes, pending, prints
+    return outcomes, pending, fingerprints
 
 
 def _log_line(outcome: StudyOutcome) -> dict[str, object]:
+    """Return the line of ``log.jsonl`` about one study."""
     stage = "measure"
     if outcome.status == "failed":
         stage = outcome.failures[0].stage
@@ -154,7 +160,7 @@ def _log_line(outcome: StudyOutcome) -> dict[str, object]:
     }
 
 
-def _without_work(
+def _outcome_without_work(
     task: StudyTask, before: _EarlierOutcome, options: ExecutionOptions
 ) -> StudyOutcome | None:
     """Return the outcome of a study with unchanged input, without opening a file.
@@ -163,6 +169,7 @@ def _without_work(
     """
     study = task.ref.study_id
     if before.status == "failed":
+        # Without a key something other than the input made the study fail.
         if options.retry_failed or not before.key:
             return None
         status = "failed"
@@ -170,12 +177,13 @@ def _without_work(
     elif before.result == _size_and_time(task.result):
         status = "kept"
         why = "unchanged"
-    else:
+    else:  # the result file was changed or removed
         return None
     return StudyOutcome(study, status, why, before.failures, seconds=0.0, key=before.key)
 
 
 def _outcome_of_task(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
+    """Return the outcome of a study: that of the worker, or a failure if the worker gave none."""
     ref = done.task.ref
     if done.result is not None:
         outcome = replace(done.result, peak_mb=done.peak_mb)
@@ -192,8 +200,23 @@ def _outcome_of_task(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
         # unchanged. Such a key is set if the study would most likely fail again. Otherwise a run
         # that is repeated every night would wait for the study's time limit every night.
         key = "stopped" if fault.lasting else ""
-    failure = Failure(ref.participant_id, ref.study_id, "", "worker", reason, hint)
-    return StudyOutcome(ref.study_id, "failed", reason, [failure], done.seconds, key, done.peak_mb)
+    failure = Failure(
+        participant_id=ref.participant_id,
+        study_id=ref.study_id,
+        roi_id="",
+        stage="worker",
+        reason=reason,
+        hint=hint,
+    )
+    return StudyOutcome(
+        study_id=ref.study_id,
+        status="failed",
+        why=reason,
+        failures=[failure],
+        seconds=done.seconds,
+        key=key,
+        peak_mb=done.peak_mb,
+    )
 
 
 def _fingerprint_or_empty(task: StudyTask, settings: str) -> str:
@@ -206,11 +229,12 @@ def _fingerprint_or_empty(task: StudyTask, settings: str) -> str:
 def _size_and_time(path: Path) -> list[int]:
     try:
         return [*state_of(path)]
-    except OSError:
+    except OSError:  # there is no such file
         return []
 
 
 def _resume_line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> dict[str, object]:
+    """Return the line of ``resume.jsonl`` by which a later run keeps the result of a study."""
     return {
         "study": outcome.study_id,
         "status": outcome.status,
@@ -229,9 +253,10 @@ def _last_lines(path: Path) -> dict[str, _EarlierOutcome]:
         for text in stream:
             with suppress(CadError), reading(path, "a torn line"):
                 line = parse_json(text)
-                before = typed(_EarlierOutcome, line)
-                if before.status != "failed" or before.failures:
-                    by_study[str(line["study"])] = before
+                outcome = typed(_EarlierOutcome, line)
+                # A failure without a reason could not be repeated to the user.
+                if outcome.status != "failed" or outcome.failures:
+                    by_study[str(line["study"])] = outcome
     return by_study
 
 
@@ -240,11 +265,13 @@ def _compact_lines(path: Path, studies: set[str]) -> None:
     lines = read_bytes(path, MAX_ARRAYS).splitlines(keepends=True)
     if len(lines) < 2 * len(studies):
         return
-    last: dict[str, bytes] = {}
+    last_lines: dict[str, bytes] = {}
     for line in lines:
         with suppress(CadError), reading(path, "a torn line"):
-            last[str(parse_json(line)["study"])] = line
-    write_atomic(path, b"".join(line for study, line in last.items() if study in studies))
+            last_lines[str(parse_json(line)["study"])] = line
+    # Studies that the cohort has no more are left out.
+    lines_to_keep = [line for study, line in last_lines.items() if study in studies]
+    write_atomic(path, b"".join(lines_to_keep))
 
 
 _LONGEST = 2**20  # length of the longest line in bytes
@@ -263,11 +290,13 @@ class _Lines:
         make_folder(path.parent)
         self._stream = path.open("ab+", buffering=0)
         flush_names(path.parent)
-        begin = max(0, self._stream.seek(0, os.SEEK_END) - _LONGEST)
-        self._stream.seek(begin)
         # A killed process may leave the beginning of a line after the last line break. It is
-        # removed here.
-        self._stream.truncate(begin + self._stream.read().rfind(b"\n") + 1)
+        # removed here. Only the end of the file is read, since a line is no longer than that.
+        file_size = self._stream.seek(0, os.SEEK_END)
+        begin = max(0, file_size - _LONGEST)
+        self._stream.seek(begin)
+        last_break = self._stream.read().rfind(b"\n")  # -1 if there is none
+        self._stream.truncate(begin + last_break + 1)
 
     def __enter__(self) -> _Lines:
         return self
@@ -283,9 +312,12 @@ class _Lines:
 
 
 def _summary_of_run(
-    outcomes: dict[str, StudyOutcome], done: int, start: float
+    outcomes: dict[str, StudyOutcome], n_measured: int, start: float
 ) -> dict[str, object]:
-    """Return the line of the log about the whole run: numbers of studies, rate, time and memory."""
+    """Return the line of the log about the whole run: numbers of studies, rate, time and memory.
+
+    ``n_measured`` studies were measured since the time ``start``.
+    """
     seconds = time.perf_counter() - start
     statuses: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -307,7 +339,7 @@ def _summary_of_run(
         **dict(sorted(statuses.items())),
         "reasons": dict(reasons),
         "seconds": round(seconds, 3),
-        "studies_per_second": round(done / seconds, 3) if seconds > 0 else 0.0,
+        "studies_per_second": round(n_measured / seconds, 3) if seconds > 0 else 0.0,
         "seconds_in_studies": round(seconds_in_studies, 3),
         "slowest": slowest.study_id if slowest else None,
         "peak_mb": round(peak_mb, 1),

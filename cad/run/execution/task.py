@@ -125,13 +125,17 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
-                if entry.name.startswith("ses-"):
+                if entry.name.startswith("ses-"):  # another study of the same patient
                     continue
                 if entry.is_dir():
                     folders.append(Path(entry.path))
-                elif stat.S_ISREG((status := entry.stat()).st_mode):
-                    files.append((os.path.relpath(entry.path, folder).replace(os.sep, "/"), status))
-    return sorted(files, key=lambda item: item[0])
+                    continue
+                status = entry.stat()
+                if stat.S_ISREG(status.st_mode):
+                    # The name is the same on every system.
+                    name = os.path.relpath(entry.path, folder).replace(os.sep, "/")
+                    files.append((name, status))
+    return sorted(files, key=lambda name_and_status: name_and_status[0])
 
 
 def settings_key(settings: PipelineSettings) -> str:
@@ -148,8 +152,8 @@ def settings_key(settings: PipelineSettings) -> str:
     content = settings.model_dump(mode="json", include={"images", "features"})
     # The digest of the feature columns changes when a feature is added to the program. Studies are
     # then measured again.
-    made = columns_digest(settings.features)
-    return json.dumps([RESULT_VERSION, __version__, made, content], sort_keys=True)
+    digest_of_columns = columns_digest(settings.features)
+    return json.dumps([RESULT_VERSION, __version__, digest_of_columns, content], sort_keys=True)
 
 
 @door("in", "any", bound="hashed by the block")
@@ -164,7 +168,8 @@ def input_key(task: StudyTask) -> str:
     task : StudyTask
         The study and the settings.
     """
-    digest = hashlib.sha256((settings_key(task.settings) + _rois_text(task.ref)).encode())
+    settings_and_regions = settings_key(task.settings) + _rois_text(task.ref)
+    digest = hashlib.sha256(settings_and_regions.encode())
     for name, _ in study_files(task.ref.folder):
         digest.update(name.encode())
         with (task.ref.folder / name).open("rb") as stream:
@@ -186,8 +191,9 @@ def fingerprint(ref: StudyRef, settings: str) -> str:
     settings : str
         Result of :func:`settings_key`.
     """
-    files = [(name, s.st_size, s.st_mtime_ns) for name, s in study_files(ref.folder)]
-    return hashlib.sha256((settings + _rois_text(ref) + json.dumps(files)).encode()).hexdigest()
+    files = [(name, status.st_size, status.st_mtime_ns) for name, status in study_files(ref.folder)]
+    content = settings + _rois_text(ref) + json.dumps(files)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _rois_text(ref: StudyRef) -> str:

@@ -29,8 +29,12 @@ from cad.run.execution.options import ExecutionOptions
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+# Time that a process has to load its modules. It is long, because a machine may be busy.
 _START_SECONDS = 300.0
+# Number of times that a process is started at most if something outside kills it.
 _STARTS = 5
+# If the clock is so much past a deadline when this process looks, this process was suspended.
+_SUSPENDED_SECONDS = 1.0
 # Share of the time that a process is assumed to be busy where the operating system does not report
 # it. In the rest of the time it waits.
 _UNKNOWN_SHARE = 0.9
@@ -128,12 +132,13 @@ class Worker:
         self._start()
 
     def _start(self) -> None:
+        """Start the child process, and send it the function and the limits."""
         self.starts += 1
         self.process = Child(__name__, self.function.__module__)
         self.connection = self.process.connection
         self.task: Any = None
         self.ready = self.busy = False
-        self._expect(max(_START_SECONDS, self.time_limit))
+        self._set_deadline(max(_START_SECONDS, self.time_limit))
         with suppress(BrokenPipeError):  # the process has died already; take() will report it
             self.connection.send((self.function, self.options, self.confined))
 
@@ -145,14 +150,14 @@ class Worker:
         """Send a task to the process and return at once; :meth:`take` receives its result."""
         self.task = task
         self.busy = True
-        self._expect(self.time_limit)
+        self._set_deadline(self.time_limit)
         with suppress(BrokenPipeError):  # the process has died already; take() will report it
             self.connection.send(task)
 
-    def _expect(self, patience: float) -> None:
+    def _set_deadline(self, patience: float) -> None:
         self.since = time.monotonic()
         self.patience = patience
-        self.before = busy_seconds(self.process.pid)
+        self.busy_before = busy_seconds(self.process.pid)
         self.deadline = self.since + patience
 
     def late(self) -> bool:
@@ -164,14 +169,15 @@ class Worker:
         the new deadline is the present time plus the whole allowed waiting time.
         """
         now = time.monotonic()
-        if now - self.deadline > 1.0:  # this process was suspended, and the task with it
-            self._expect(self.patience)
+        if now - self.deadline > _SUSPENDED_SECONDS:  # the task was suspended with this process
+            self._set_deadline(self.patience)
             return False
         busy = busy_seconds(self.process.pid)
-        if busy is None or self.before is None:
+        if busy is None or self.busy_before is None:
             busy = _UNKNOWN_SHARE * (now - self.since)
-            self.before = 0.0
-        remaining = self.patience - (now - self.since - (busy - self.before))
+            self.busy_before = 0.0
+        waited = now - self.since - (busy - self.busy_before)
+        remaining = self.patience - waited
         self.deadline = now + remaining
         return remaining <= 0
 
@@ -189,41 +195,53 @@ class Worker:
             answer = self.connection.recv()
         except (EOFError, OSError):
             code = self.process.wait()
-            if not self.busy and self.starts < _STARTS and (self.ready or code == -signal.SIGKILL):
-                self.close()  # the process was killed from outside before it had a task
+            # Without a task the process ends only if something outside ends it. Then another one is
+            # started. If it ended while it started, and was not killed, it would do so again.
+            ended_from_outside = self.ready or code == -signal.SIGKILL
+            if not self.busy and self.starts < _STARTS and ended_from_outside:
+                self.close()
                 self._start()
                 return None
-            return self._lost(_death(code, self.time_limit))
+            return self._task_without_result(_fault_of_exit(code, self.time_limit))
         if not self.ready:
             self.ready = True
             return None
         self.busy = False
-        result, fault, seconds, peak = answer
-        return Done(self.task, result, fault, seconds, peak)
+        result, fault, seconds, peak_megabytes = answer
+        return Done(
+            task=self.task, result=result, fault=fault, seconds=seconds, peak_mb=peak_megabytes
+        )
 
     def stop(self) -> Done[Any, Any]:
         """Kill the process, because its task waited too long, and return the task with a fault."""
         self.close()
+        reason = f"waited longer than the time limit of {self.patience:g} s"
         hint = "look at its files and their disk, or raise --time-limit and use --retry-failed"
-        return self._lost(Fault(f"waited longer than the time limit of {self.patience:g} s", hint))
+        return self._task_without_result(Fault(reason, hint))
 
-    def _lost(self, fault: Fault) -> Done[Any, Any]:
+    def _task_without_result(self, fault: Fault) -> Done[Any, Any]:
+        """Return the task with a fault. If the process had no task yet, raise an error."""
         if not self.busy:
             hint = "its own message is above; try the same command with --jobs 1"
             raise MachineError(f"a worker process could not be started: {fault.reason}", hint=hint)
-        return Done(self.task, None, fault, time.monotonic() - self.since)
+        seconds = time.monotonic() - self.since
+        return Done(task=self.task, result=None, fault=fault, seconds=seconds)
 
     def do(self, task: Any) -> Done[Any, Any]:
         """Send one task to the process, wait until it is done, and return it with its result."""
-        while not self.idle():
-            self._answer()
+        while not self.idle():  # until the process reports that it is ready
+            self._next_message()
         self.give(task)
-        outcome = self._answer()
+        outcome = self._next_message()
         if outcome is None:
             raise CadError("a worker process answered out of turn")
         return outcome
 
-    def _answer(self) -> Done[Any, Any] | None:
+    def _next_message(self) -> Done[Any, Any] | None:
+        """Wait for a message of the process, and return what :meth:`take` makes of it.
+
+        If the process waits for longer than allowed, it is stopped.
+        """
         while not self.connection.poll(max(self.deadline - time.monotonic(), 0.0)):
             if self.late():
                 return self.stop()
@@ -253,17 +271,25 @@ def busy_seconds(pid: int) -> float | None:
         Seconds; None on other systems.
     """
     try:
-        used, queued = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
-        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        # Nanoseconds of the first thread.
+        running, queued = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
+        # The name of the program, in brackets, may hold spaces. Of the fields behind it, numbers 11
+        # and 12 (from 0) are the clock ticks of all threads in the program and in the system.
+        _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        ticks = fields.split()[11:13]
     except (OSError, ValueError):
         return None
-    every = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
-    return max(int(used) / 1e9, every) + int(queued) / 1e9
+    running_of_all_threads = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    # The time of all threads is rounded to ticks. For a single thread the other is more exact.
+    return max(int(running) / 1e9, running_of_all_threads) + int(queued) / 1e9
 
 
-def _death(code: int, time_limit: float) -> Fault:
-    """Return the fault that an exit code of a worker's process stands for."""
-    if code == -signal.SIGPROF:
+def _fault_of_exit(code: int, time_limit: float) -> Fault:
+    """Return the fault that an exit code of a worker's process stands for.
+
+    A negative code is the number of the signal that ended the process.
+    """
+    if code == -signal.SIGPROF:  # the timer of :func:`serve`
         hint = "look at the study, or raise --time-limit and use --retry-failed"
         return Fault(f"took longer than the time limit of {time_limit:g} s of processor time", hint)
     if code == -signal.SIGKILL:
@@ -293,17 +319,17 @@ def serve(connection: Connection[Any, Any]) -> None:
         for name in confined.modules:
             import_module(name)
         if "numba" in sys.modules:
-            compiled = _kernel_folders()
+            kernel_folders = _kernel_folders()
             _keep_new_kernels_in_memory()
         else:
-            compiled = []
+            kernel_folders = []
 
         # From now on children of this process are copies of it, with its loaded modules. After the
         # restriction a child could not load a module that stores compiled code beside itself.
         def share() -> None:
             share_loaded(threads=2)
 
-        confine((*confined.read, *compiled), confined.write, share)
+        confine((*confined.read, *kernel_folders), confined.write, share)
     connection.send("ready")
     while True:
         try:
@@ -312,16 +338,16 @@ def serve(connection: Connection[Any, Any]) -> None:
             return
         signal.setitimer(signal.ITIMER_PROF, options.time_limit)
         answer = attempt(function, task, options.memory_limit)
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)  # 0 stops the timer
         connection.send(answer)
 
 
 def _kernel_folders() -> list[Path]:
     """Return the folders in which numba stores compiled code when it is not beside the modules."""
-    chosen: str = import_module("numba").config.CACHE_DIR
-    folders = import_module("numba.misc.appdirs").AppDirs(appname="numba", appauthor=False)
-    of_the_user = Path(folders.user_cache_dir)
-    return [Path(chosen), of_the_user] if chosen else [of_the_user]
+    chosen_folder: str = import_module("numba").config.CACHE_DIR
+    standard = import_module("numba.misc.appdirs").AppDirs(appname="numba", appauthor=False)
+    folder_of_user = Path(standard.user_cache_dir)
+    return [Path(chosen_folder), folder_of_user] if chosen_folder else [folder_of_user]
 
 
 def _keep_new_kernels_in_memory() -> None:
@@ -393,10 +419,12 @@ def peak_mb() -> float:
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-    except OSError:
+                return int(line.split()[1]) / 1024  # it is stated in kilobytes
+    except OSError:  # not Linux
         pass
     import resource  # not part of Python on Windows, where no study is measured
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 1024)
+    # macOS states bytes, and other systems kilobytes.
+    units_in_megabyte = 2**20 if sys.platform == "darwin" else 1024
+    return peak / units_in_megabyte

@@ -159,9 +159,9 @@ class Bundle:
             none.
         """
         rows = self._rows(X)
-        beyond = np.argwhere(np.abs(rows) > LARGEST)
-        if len(beyond):
-            row, column = beyond[0]
+        too_large = np.argwhere(np.abs(rows) > LARGEST)  # infinity, too
+        if len(too_large):
+            row, column = too_large[0]
             raise CadError(
                 f"row {row + 1} cannot be scored: {self.features[column]} = {rows[row, column]:g}",
                 hint="correct the value, or take the row out",
@@ -174,8 +174,9 @@ class Bundle:
                 "missing values",
                 hint=FILL,
             )
-        if odd := self.unlike(X):
-            warnings.warn("; ".join(odd), RangeWarning, stacklevel=2)
+        deviations = self.unlike(X)
+        if deviations:
+            warnings.warn("; ".join(deviations), RangeWarning, stacklevel=2)
         return positive_probability(self.estimator, rows)
 
     def unfilled(self, X: pd.DataFrame) -> tuple[int, str] | None:
@@ -218,16 +219,17 @@ class Bundle:
         # From a column without any value in the training nothing was learned.
         has_values = self.training[self.features].notna().any().to_numpy()
         names = np.array(self.features, dtype=object)[has_values].tolist()
-        trained = self.training[names].to_numpy(float)
+        training_rows = self.training[names].to_numpy(float)
         rows = self._rows(X)[:, has_values]
-        if not len(rows) or not names:
+        if not len(rows) or not names:  # there is nothing to compare
             return []
-        return outside(rows, training_range(trained), len(trained), names)
+        return outside(rows, training_range(training_rows), len(training_rows), names)
 
     def _rows(self, X: pd.DataFrame) -> np.ndarray:
         """Return the model's columns of a table as numbers, shape (n, n_features)."""
-        if missing := [name for name in self.features if name not in X.columns]:
-            raise CadError(f"the table lacks columns of model {self.name}: {', '.join(missing)}")
+        absent = [name for name in self.features if name not in X.columns]
+        if absent:
+            raise CadError(f"the table lacks columns of model {self.name}: {', '.join(absent)}")
         return np.asarray(X[self.features].to_numpy(float))
 
     @property
@@ -287,7 +289,7 @@ def save_bundle(
     check_stored(load_state(structure, arrays), len(metadata["features"]))
     probability = positive_probability(estimator, reference_X)
     # Keys are sorted and no time is stored, so equal models give equal files and the same hash.
-    text = json.dumps(
+    metadata_text = json.dumps(
         {**metadata, "schema_version": SCHEMA_VERSION, "structure": structure},
         indent=1,
         sort_keys=True,
@@ -295,7 +297,7 @@ def save_bundle(
     )
     contents = {
         "weights.npz": _npz_bytes(arrays),
-        "metadata.json": text.encode() + b"\n",
+        "metadata.json": metadata_text.encode() + b"\n",
         "reference.npz": _npz_bytes({"X": reference_X, "probability": probability}),
         "training.parquet": parquet_bytes(training),
         "README.md": card.encode(),
@@ -333,7 +335,7 @@ def load_bundle(folder: Path) -> Bundle:
         For a missing, additional, truncated or changed file, another schema version, and content
         that is not as declared. Also for predictions that do not reproduce or are no probabilities.
     """
-    contents, digest = _checked_contents(folder)
+    contents, bundle_hash = _checked_contents(folder)
     with reading(folder, "metadata.json is no JSON object"):
         metadata = dict(parse_json(contents["metadata.json"]))
     version = metadata.get("schema_version")
@@ -353,20 +355,21 @@ def load_bundle(folder: Path) -> Bundle:
             )
             estimator, reference = _restored(metadata, contents)
     except CadError as error:
-        text = error.problem.removeprefix(f"{problem}: ")
+        # Some of the errors begin with these words already.
+        cause = error.problem.removeprefix(f"{problem}: ")
         hint = "fetch the bundle again from its source, or train again"
-        raise CadError(f"{problem}: {text}", file=folder, hint=hint) from error
+        raise CadError(f"{problem}: {cause}", file=folder, hint=hint) from error
     bundle = Bundle(
-        folder.resolve().name,
-        estimator,
-        metadata,
-        reference["X"],
-        reference["probability"],
-        training,
-        digest,
-        gap,
+        name=folder.resolve().name,
+        estimator=estimator,
+        metadata=metadata,
+        reference_X=reference["X"],
+        reference_probability=reference["probability"],
+        training=training,
+        hash=bundle_hash,
+        gap=gap,
     )
-    if not gap <= REPRODUCTION_TOLERANCE:
+    if not gap <= REPRODUCTION_TOLERANCE:  # also for a gap of NaN
         raise CadError(
             f"reference predictions differ by {gap:.2g}, allowed {REPRODUCTION_TOLERANCE:g}",
             file=folder,
@@ -400,8 +403,9 @@ def prove(contents: dict[str, bytes]) -> tuple[float, pd.DataFrame]:
     training = read_parquet(contents["training.parquet"])
     check_training(training, metadata, estimator)
     _check_reference(reference["X"], training, metadata)
-    got = positive_probability(estimator, reference["X"])
-    return float(np.abs(got - reference["probability"]).max()), training
+    computed = positive_probability(estimator, reference["X"])
+    gap = float(np.abs(computed - reference["probability"]).max())
+    return gap, training
 
 
 def _restored(
@@ -417,11 +421,12 @@ def _restored(
     reference = _arrays(contents["reference.npz"])
     X = reference["X"]
     probability = reference["probability"]
-    rows = len(X) if X.ndim == 2 else 0
-    if X.shape != (rows, len(features)) or X.dtype.kind != "f" or np.isinf(X).any():
+    n_rows = len(X) if X.ndim == 2 else 0
+    # A missing value (NaN) is allowed, since most models fill it, and infinity is not.
+    if X.shape != (n_rows, len(features)) or X.dtype.kind != "f" or np.isinf(X).any():
         raise CadError(f"reference rows of shape {X.shape} for {len(features)} features")
-    if rows == 0 or probability.shape != (rows,) or probability.dtype.kind != "f":
-        raise CadError(f"{rows} reference rows, probabilities of shape {probability.shape}")
+    if n_rows == 0 or probability.shape != (n_rows,) or probability.dtype.kind != "f":
+        raise CadError(f"{n_rows} reference rows, probabilities of shape {probability.shape}")
     if not ((probability >= 0) & (probability <= 1)).all():
         raise CadError("a stored reference probability is none: it is not within 0 to 1")
     check_metadata(metadata)
@@ -476,44 +481,48 @@ def check_training(training: pd.DataFrame, metadata: JsonObject, estimator: Any)
         For a table without rows or without a column of the model, for text or infinity in such a
         column, for a label outside 0 to 1, and for a missing value if the model fills none.
     """
+    # Names come from a file that anybody may have written. A message shows 80 characters of them.
     features = metadata["features"]
     absent = [name for name in features if name not in training.columns]
     if absent:
         raise CadError(f"the training table has no column {absent[0][:80]!r}")
-    words = [name for name in features if training[name].dtype.kind not in "fiub"]
-    if words:
-        raise CadError(f"the training table's column {words[0][:80]!r} holds no numbers")
+    # The kinds of NumPy that are numbers: floats, integers without and with sign, truth values.
+    without_numbers = [name for name in features if training[name].dtype.kind not in "fiub"]
+    if without_numbers:
+        raise CadError(f"the training table's column {without_numbers[0][:80]!r} holds no numbers")
     if not len(training):
         raise CadError("the training table has no row")
     for name in features:
         values = training[name].to_numpy(float)
-        wrong = np.flatnonzero(np.abs(values) > LARGEST)
-        if len(wrong):
+        rows_too_large = np.flatnonzero(np.abs(values) > LARGEST)
+        if len(rows_too_large):
+            row = rows_too_large[0]
             raise CadError(
-                f"the training table's column {name[:80]!r} has {values[wrong[0]]:g} in row "
-                f"{wrong[0] + 1}: expected a number of at most {LARGEST:g} in size"
+                f"the training table's column {name[:80]!r} has {values[row]:g} in row {row + 1}: "
+                f"expected a number of at most {LARGEST:g} in size"
             )
     for name in _LABELS:
+        # A user's own table may call a feature by one of these names.
         if name not in training.columns or name in features:
             continue
         if training[name].dtype.kind not in "fiub":
             raise CadError(f"the training table's column {name!r} holds no numbers")
         values = training[name].to_numpy(float)
-        within = (values >= 0) & (values <= 1)
+        is_valid = (values >= 0) & (values <= 1)
         if name not in _ALWAYS_LABELLED:
-            within |= np.isnan(values)
-        if not within.all():
-            row = int(np.argmin(within))
+            is_valid |= np.isnan(values)
+        if not is_valid.all():
+            row = int(np.argmin(is_valid))  # the first one that is False
             raise CadError(
                 f"the training table's column {name!r} has {values[row]:g} in row {row + 1}: "
                 "expected a number from 0 to 1"
             )
     # A model that was trained by a pipeline fills missing values itself. Only in the training table
     # of other models a missing value may be an error.
-    missing = np.argwhere(training[features].isna().to_numpy())
-    if "pipeline" in metadata or not len(missing):
+    missing_values = np.argwhere(training[features].isna().to_numpy())
+    if "pipeline" in metadata or not len(missing_values):
         return
-    row, column = missing[0]
+    row, column = missing_values[0]
     if not fills_missing(estimator, training[features].to_numpy(float)[row]):
         raise CadError(
             f"the training table's column {features[column][:80]!r} has no value in row {row + 1}, "
@@ -534,14 +543,17 @@ def _check_reference(X: np.ndarray, training: pd.DataFrame, metadata: JsonObject
     features = metadata["features"]
     measured = training[features]
     preparation = Preparation.of(metadata)
-    tables = [measured.to_numpy(float)]
+    possible_tables = [measured.to_numpy(float)]
     if preparation.harmoniser is not None:
         for site in preparation.harmoniser.sites_:
-            tables.append(preparation.adjust(measured, [site] * len(measured)))
-    expected = np.concatenate(tables)
+            # The table as if all its rows were of this site.
+            possible_tables.append(preparation.adjust(measured, [site] * len(measured)))
+    possible_values = np.concatenate(possible_tables)
     for column, name in enumerate(features):
-        for value in X[~np.isnan(X[:, column]), column]:
-            if not np.isclose(expected[:, column], value, rtol=_SAME_VALUE, atol=0).any():
+        reference_values = X[~np.isnan(X[:, column]), column]
+        for value in reference_values:
+            is_same = np.isclose(possible_values[:, column], value, rtol=_SAME_VALUE, atol=0)
+            if not is_same.any():
                 raise CadError(
                     f"the reference value {value:g} of column {name[:80]!r} is not in the training "
                     "table: columns are exchanged, or one is in another unit"
@@ -599,34 +611,35 @@ def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
             hint="name the folder that a training wrote, with its metadata.json",
         )
     settle(folder)
-    present = set()
+    names_present = set()
     for path in folder.iterdir():
-        if not is_ours(path.name):
-            present.add(path.name)
-    if present != {*FILES, HASHES}:
+        if not is_ours(path.name):  # files by which the program commits folders do not count
+            names_present.add(path.name)
+    names_expected = {*FILES, HASHES}
+    if names_present != names_expected:
         raise CadError(
             f"a bundle holds exactly {', '.join((*FILES, HASHES))}; "
-            f"missing or additional: {', '.join(sorted(present ^ {*FILES, HASHES}))}",
+            f"missing or additional: {', '.join(sorted(names_present ^ names_expected))}",
             file=folder,
         )
-    for name in present:
+    for name in names_present:
         path = folder / name
         if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_ARRAYS:
             raise CadError("a bundle's member is a plain file of at most 512 MiB", file=path)
-    limits = dict.fromkeys(FILES, MAX_ARRAYS) | {"metadata.json": MAX_JSON}
-    contents = {name: read_bytes(folder / name, limit) for name, limit in limits.items()}
-    stated = read_bytes(folder / HASHES, MAX_JSON)
+    largest_sizes = dict.fromkeys(FILES, MAX_ARRAYS) | {"metadata.json": MAX_JSON}
+    contents = {name: read_bytes(folder / name, size) for name, size in largest_sizes.items()}
+    content_of_hashes = read_bytes(folder / HASHES, MAX_JSON)
     with reading(folder / HASHES, "hashes.json is damaged"):
-        hashes = parse_json(stated)
-        expected = {name: str(hashes[name]) for name in FILES}
+        hashes = parse_json(content_of_hashes)
+        stated_hashes = {name: str(hashes[name]) for name in FILES}
     for name, content in contents.items():
-        if hashlib.sha256(content).hexdigest() != expected[name]:
+        if hashlib.sha256(content).hexdigest() != stated_hashes[name]:
             raise CadError(
                 "the file's bytes have changed since the bundle was written (SHA-256 differs)",
                 file=folder / name,
                 hint="fetch the bundle again from its source",
             )
-    return contents, hashlib.sha256(stated).hexdigest()
+    return contents, hashlib.sha256(content_of_hashes).hexdigest()
 
 
 @door("own", "arrays")

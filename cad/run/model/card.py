@@ -20,7 +20,8 @@ from cad.run.model.described import describe
 from cad.run.model.versions import library_versions
 
 _STATED = table_beside(__file__)
-_KEPT = (
+# Measures of the validation that a bundle stores.
+_STORED_MEASURES = (
     "n",
     "histology",
     "images",
@@ -35,7 +36,8 @@ _KEPT = (
     "ceiling",
     "disagreement",
 )
-_SENTENCES = (
+# Those of them whose sentences the card shows, in this order.
+_WITH_SENTENCE = (
     "operating_point",
     "rivals",
     "disagreement",
@@ -102,13 +104,13 @@ def metadata(
         "pipeline": settings.model_dump(mode="json", by_alias=True),
         **_words_on_features(list(features.columns), columns),
         "training": {
-            **_cohort(features, labels),
+            **_counts_of_cohort(features, labels),
             "label_kinds": label_counts,
             "simulated": simulated,
             "extends": parents,
         },
         "estimator": describe([estimator]),
-        "validation": {key: metrics.get(key) for key in _KEPT},
+        "validation": {name: metrics.get(name) for name in _STORED_MEASURES},
         "typicality": typicality,
         "provenance": provenance,
         **_STATED,
@@ -116,6 +118,7 @@ def metadata(
 
 
 def _words_on_features(names: list[str], columns: Mapping[str, Column]) -> JsonObject:
+    """Return the names, units and images of a model's features, as entries of its metadata."""
     images = {columns[name].image for name in names if name in columns}
     return {
         "features": names,
@@ -126,22 +129,24 @@ def _words_on_features(names: list[str], columns: Mapping[str, Column]) -> JsonO
     }
 
 
-def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
+def _counts_of_cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
+    """Return the numbers of patients and regions of a training cohort, and a hash of its rows."""
     truth = labels["truth"].to_numpy(float)
     people = labels.drop_duplicates("participant_id")
-    sites: dict[str, int] = {}
+    patients_of_sites: dict[str, int] = {}
     if "site" in people:
-        named = people["site"].fillna("")
-        for site, n in named[named != ""].value_counts().items():
-            sites[str(site)] = int(n)
+        site_of_people = people["site"].fillna("")
+        for site, n_patients in site_of_people[site_of_people != ""].value_counts().items():
+            patients_of_sites[str(site)] = int(n_patients)
     return {
         "patients": len(people),
         "regions": len(labels),
         "malignant": int((truth == 1).sum()),
         "benign": int((truth == 0).sum()),
         "without_histology": int(np.isnan(truth).sum()),
+        # NumPy would warn of the mean of no value.
         "prevalence": float(np.nanmean(truth)) if np.isfinite(truth).any() else None,
-        "sites": sites,
+        "sites": patients_of_sites,
         "cohort_hash": _training_hash(features, labels),
     }
 
@@ -162,7 +167,7 @@ def card(meta: JsonObject) -> str:
         rivals=_rivals_rows(validation),
         sentences=_sentences_of_validation(validation),
         typicality=_typicality_text(meta),
-        recalibrations=_recalibrations(meta),
+        recalibrations=_texts_on_recalibration(meta),
         versions=_list_of_counts(meta["versions"]),
         cad_version=meta["cad_version"],
     )
@@ -203,9 +208,10 @@ def _training_lines(meta: JsonObject) -> list[str]:
         lines.append(f"{patients} withdrawn: nothing here was learned from them")
     lines.append(f"sites: {_list_of_counts(training['sites']) or 'not stated'}")
     lines.append(f"learner: {learner['name']} {json.dumps(learner['params'])}")
-    weighed = (meta.get("estimator") or {}).get("sentence")
-    if weighed:
-        lines.append(weighed)
+    # A model of an earlier version may have no description of its estimator.
+    sentence_on_weights = (meta.get("estimator") or {}).get("sentence")
+    if sentence_on_weights:
+        lines.append(sentence_on_weights)
     lines.append(_features_text(meta))
     lines += meta.get("preparation", {}).get("text", [])
     lines += _histology_lines(meta.get("joint"))
@@ -229,13 +235,13 @@ def _histology_lines(joint: JsonObject | None) -> list[str]:
     if not joint:
         return ["no histology: the numbers are what readers would say, not a probability of cancer"]
     taught = joint["taught"]
-    of_men = taught["prevalence_of_men"]
-    of_men_text = "unknown" if of_men is None else f"{of_men:.2f}"
-    prevalence = (
-        f"prevalence: {of_men_text} of men, {taught['prevalence_of_regions']:.2f} of "
+    share_of_men = taught["prevalence_of_men"]
+    share_of_men_text = "unknown" if share_of_men is None else f"{share_of_men:.2f}"
+    prevalence_line = (
+        f"prevalence: {share_of_men_text} of men, {taught['prevalence_of_regions']:.2f} of "
         f"{taught['regions']} regions with histology"
     )
-    return [prevalence, *joint["notes"]]
+    return [prevalence_line, *joint["notes"]]
 
 
 def _carried_text(meta: JsonObject) -> str:
@@ -251,17 +257,17 @@ def _carried_text(meta: JsonObject) -> str:
 
 def _measures_rows(validation: JsonObject) -> list[list[str]]:
     """Return the table of measures as rows of cells, the title's first; empty without measures."""
-    shown = {name: measure for name, measure in MEASURES.items() if measure.headline}
+    main_measures = {name: measure for name, measure in MEASURES.items() if measure.headline}
     title = ["against", "AUC"]
-    for measure in shown.values():
+    for measure in main_measures.values():
         title.append(measure.title)
     rows = []
     for truth in ("histology", "consensus"):
         comparison = validation.get(truth)
-        if not comparison:
+        if not comparison:  # no region of the validation has such a truth
             continue
         row = [truth, interval_text(comparison["auc"])]
-        for name, measure in shown.items():
+        for name, measure in main_measures.items():
             row.append(interval_text(comparison["measures"][name], measure.digits))
         rows.append(row)
     return _with_title(title, rows)
@@ -276,7 +282,7 @@ def _rivals_rows(validation: JsonObject) -> list[list[str]]:
         measure = MEASURES[rival["measure"]]
         rows.append(
             [
-                rival["learner"].replace("|", "\\|"),
+                rival["learner"].replace("|", "\\|"),  # a bare | would end the cell
                 rival["against"],
                 measure.title,
                 interval_text(rival["value"], measure.digits),
@@ -296,7 +302,7 @@ def _with_title(title: list[str], rows: list[list[str]]) -> list[list[str]]:
 def _sentences_of_validation(validation: JsonObject) -> list[str]:
     """Return the sentences of the validation, such as on its rivals and its thresholds."""
     sentences = []
-    for name in _SENTENCES:
+    for name in _WITH_SENTENCE:
         sentence = (validation.get(name) or {}).get("sentence")
         if sentence:
             sentences.append(sentence)
@@ -314,27 +320,28 @@ def _typicality_text(meta: JsonObject) -> str:
     )
 
 
-def _recalibrations(meta: JsonObject) -> list[JsonObject]:
+def _texts_on_recalibration(meta: JsonObject) -> list[JsonObject]:
     """Return the site's recalibration, as a first sentence and its lines; empty without one."""
-    site = meta.get("recalibration")
-    if not site:
+    recalibration = meta.get("recalibration")
+    if not recalibration:
         return []
-    kind = "SIMULATED " if site["simulated"] else ""
-    fitted = f"Fitted to {kind}men of: {in_markdown(site['sites'])}."
-    if site["of_training"]:
-        fitted += (
-            f" {site['of_training']} carry an id of the training: were they in it, all of this is "
-            "too good."
+    kind = "SIMULATED " if recalibration["simulated"] else ""
+    first_sentences = f"Fitted to {kind}men of: {in_markdown(recalibration['sites'])}."
+    if recalibration["of_training"]:
+        first_sentences += (
+            f" {recalibration['of_training']} carry an id of the training: were they in it, all of "
+            "this is too good."
         )
     if meta.get("recalibrated_on"):
-        fitted += (
+        first_sentences += (
             " The bundle lists their labels in the cohort, as it does those of the training, for "
             "removals."
         )
-    return [{"fitted": fitted, "lines": site["text"]}]
+    return [{"fitted": first_sentences, "lines": recalibration["text"]}]
 
 
 def _training_hash(features: pd.DataFrame, labels: pd.DataFrame) -> str:
+    """Return the SHA-256 of the training rows."""
     digest = hashlib.sha256(features.to_csv(index=False).encode())
     digest.update(labels.to_csv(index=False).encode())
     return digest.hexdigest()

@@ -51,26 +51,27 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> Js
     labels = (f"{names[0]} (a)", f"{names[1]} (b)")
     truth = both["truth_a"].to_numpy(float)
     probability = dict(zip(labels, (both["probability_a"], both["probability_b"]), strict=True))
-    judged = np.isfinite(truth)
+    has_truth = np.isfinite(truth)
     result: JsonObject = {
         "models": list(labels),
         "regions": len(both),
-        "with_histology": int(judged.sum()),
+        "with_histology": int(has_truth.sum()),
         "differences": None,
         "calibration": None,
     }
-    if len(np.unique(truth[judged])) == 2:
+    # Without malignant and benign regions no measure is defined.
+    if len(np.unique(truth[has_truth])) == 2:
         table = compare_learners(probability, truth, both["participant_id"], measures=COMPARED)
         result["differences"] = table.to_dict("records")
         result["calibration"] = {}
         for name, q in probability.items():
             result["calibration"][name] = {
-                "intercept": calibration_intercept(truth[judged], q[judged]),
-                "slope": calibration_slope(truth[judged], q[judged]),
+                "intercept": calibration_intercept(truth[has_truth], q[has_truth]),
+                "slope": calibration_slope(truth[has_truth], q[has_truth]),
             }
-    moved = both[both["decision_a"] != both["decision_b"]]
+    decided_otherwise = both[both["decision_a"] != both["decision_b"]]
     columns = [*KEYS, "probability_a", "decision_a", "probability_b", "decision_b"]
-    result["changed"] = moved[columns].to_dict("records")
+    result["changed"] = decided_otherwise[columns].to_dict("records")
     return dict(json_safe(result))
 
 
@@ -94,10 +95,9 @@ def comparison_text(result: JsonObject) -> str:
             *map(_difference_line, result["differences"]),
         ]
         a, b = result["calibration"].values()
-        for name, right in (("intercept", 0), ("slope", 1)):
-            lines.append(
-                _comparison_line(f"calibration {name}", a[name], b[name], f"({right} is right)")
-            )
+        for name, right_value in (("intercept", 0), ("slope", 1)):
+            explanation = f"({right_value} is right)"
+            lines.append(_comparison_line(f"calibration {name}", a[name], b[name], explanation))
     lines.append(f"{len(result['changed'])} decisions differ")
     for row in result["changed"]:
         lines.append(

@@ -13,6 +13,7 @@ from cad.learning.learners.base import KernelMachine
 from cad.learning.learners.ensemble import ProbabilisticEnsemble
 from cad.learning.learners.trees import SoftExtraTrees
 
+# Settings of which an average of support vector machines has machines with several values.
 _WEIGHED = ("scaling", "gamma", "eta0", "kappa", "C")
 
 
@@ -49,6 +50,7 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
         return None
     fitted = [getattr(estimator, "best_estimator_", estimator) for estimator in estimators]
     learners = [_learner_of(estimator) for estimator in fitted]
+    # All are of one kind, and were made with the same parameters.
     first = learners[0]
     description: JsonObject = {
         "learner": type(first).__name__,
@@ -113,17 +115,24 @@ def _weights_of_settings(learners: Sequence[Any]) -> JsonObject | None:
         return None
     weights: dict[str, dict[str, float]] = {name: {} for name in _WEIGHED}
     for learner in learners:
+        # Each point stands for one machine: its settings, and its weight in the average.
         for point in learner.points_:
+            share = point["weight"] / len(learners)
             for name in _WEIGHED:
+                # A setting that a point does not name had the value that was given to the learner.
                 value = point.get(name, "given")
-                key = value if isinstance(value, str) else f"{value:g}"
-                weights[name][key] = weights[name].get(key, 0.0) + point["weight"] / len(learners)
-    for name, shares in weights.items():
-        weights[name] = dict(sorted(shares.items()))
+                value_text = value if isinstance(value, str) else f"{value:g}"
+                weights[name][value_text] = weights[name].get(value_text, 0.0) + share
+    for name, weight_of_values in weights.items():
+        weights[name] = dict(sorted(weight_of_values.items()))
     return weights
 
 
 def _number_of_members(learners: Sequence[Any]) -> list[int] | None:
+    """Return the smallest and the largest number of support vector machines in one fit.
+
+    The result is None for learners of another kind.
+    """
     if all(isinstance(learner, AveragedProbabilisticSVC) for learner in learners):
         counts = [len(learner.points_) for learner in learners]
         return [min(counts), max(counts)]

@@ -41,8 +41,9 @@ def make_estimator(settings: PipelineSettings) -> Any:
     # A semi-supervised learner also takes rows without a label. The steps before the learner are
     # fitted to labelled rows only. Otherwise one more row without a label would change the features
     # of all rows.
-    kind = SemiSupervisedPipeline if getattr(learner, "semi_supervised", False) else Pipeline
-    pipeline = kind([*front_steps(settings).steps, ("learner", learner)])
+    is_semi_supervised = getattr(learner, "semi_supervised", False)
+    pipeline_class = SemiSupervisedPipeline if is_semi_supervised else Pipeline
+    pipeline = pipeline_class([*front_steps(settings).steps, ("learner", learner)])
     search = settings.learner
     if not search.grid:
         return pipeline
@@ -71,6 +72,10 @@ def front_steps(settings: PipelineSettings) -> Pipeline:
 
 
 def _unfitted_learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
+    """Return the learner that the settings name, with its parameters, and check these.
+
+    ``labels`` has settings of labels that are parameters of a learner with soft labels.
+    """
     rivals = rival_learners()
     if settings.name in rivals:
         learner: Any = rivals[settings.name]
@@ -83,31 +88,32 @@ def _unfitted_learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
         )
     if not hasattr(learner, "predict_proba"):
         raise CadError(f"{settings.name} gives no probability (it has no predict_proba)")
-    parameters = learner.get_params()
-    tried = [(f"params.{name}", name, value) for name, value in settings.params.items()]
+    defaults = learner.get_params()
+    values_to_check = [(f"params.{name}", name, value) for name, value in settings.params.items()]
     for name, values in settings.grid.items():
         for value in values:
-            tried.append((f"grid.{name}", name, value))
-    for where, name, value in tried:
-        if name not in parameters:
+            values_to_check.append((f"grid.{name}", name, value))
+    for where, name, value in values_to_check:
+        if name not in defaults:
             raise CadError(
-                f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(parameters)}"
+                f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(defaults)}"
             )
-        require_value_kind(f"learner.{where}", parameters[name], value)
-    if "eta" in settings.params and "eta0" in parameters:
+        require_value_kind(f"learner.{where}", defaults[name], value)
+    # A learner with the parameter ``eta0`` gets the readers' disagreement as ``eta`` in its fit.
+    if "eta" in settings.params and "eta0" in defaults:
         raise CadError(
             "learner.params.eta would be overridden by the readers' disagreement",
             hint="set labels.eta for one constant, labels.eta0 for the reading precision",
         )
+    # A parameter of the learner that the settings name in ``learner.params`` has priority over the
+    # same parameter in the section ``labels``.
     params = dict(settings.params)
-    if "boundary" in parameters:
+    if "boundary" in defaults:
         params.setdefault("boundary", labels.boundary)
-    if "kappa" in parameters:
+    if "kappa" in defaults:
         eta0, kappa = labels.precision
-        require_value_kind("labels.eta0", parameters["eta0"], eta0)
-        require_value_kind("labels.kappa", parameters["kappa"], kappa)
-        # A parameter of the learner that the settings name in ``learner.params`` has priority over
-        # the same parameter in the section ``labels``.
+        require_value_kind("labels.eta0", defaults["eta0"], eta0)
+        require_value_kind("labels.kappa", defaults["kappa"], kappa)
         params = {"eta0": eta0, "kappa": kappa, **params}
     return learner.set_params(**params)
 
@@ -148,8 +154,8 @@ def require_value_kind(where: str, default: Any, value: Any) -> None:
         if default is None and item is None:
             continue
         # In Python True is the number 1. So "C: yes" in a YAML file would set the cost C to 1.
-        unwanted_truth = isinstance(item, bool) and default is not None
-        if isinstance(item, kinds) and not unwanted_truth:
+        is_unwanted_truth = isinstance(item, bool) and default is not None
+        if isinstance(item, kinds) and not is_unwanted_truth:
             continue
         hint = f"by itself it is {default!r}"
         if isinstance(item, str):
@@ -169,11 +175,12 @@ def require_storable(estimator: Any, settings: LearnerSettings) -> None:
         When the learner stores an attribute that a bundle cannot hold or that its class does not
         declare, or stores training rows although ``settings.training_rows`` is "drop".
     """
-    pipeline = getattr(estimator, "estimator", estimator)
-    dump_state(pipeline)
+    pipeline = getattr(estimator, "estimator", estimator)  # the pipeline inside a search
+    dump_state(pipeline)  # raises an error for a parameter that cannot be stored
     learner = clone(pipeline[-1])
-    rows = np.random.default_rng(0).normal(size=(24, 3))
-    p = np.arange(24) % 2
+    n_rows = 24
+    rows = np.random.default_rng(0).normal(size=(n_rows, 3))
+    p = np.arange(n_rows) % 2
     fitted = False
     with suppress(CadError, ValueError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -207,12 +214,13 @@ def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:
     """
     if settings.training_rows == "carry":
         return True
-    if hasattr(estimator[-1], "support_vectors_"):
+    if hasattr(estimator[-1], "support_vectors_"):  # which are feature rows of training regions
         _refuse_to_drop(settings)
     return False
 
 
 def _refuse_to_drop(settings: LearnerSettings) -> None:
+    """Raise an error if the settings keep training rows out of a bundle that must hold some."""
     if settings.training_rows == "drop":
         raise CadError(
             f"{settings.name} keeps training regions' feature rows as support vectors, and "

@@ -26,6 +26,7 @@ MOST_EXPLAINED = 5000
 such a run no region has a page of its own.
 """
 ORDERS = 4
+"""Number of random orders of the families; each is used together with its reverse."""
 _CLIP = 1e-9  # least distance of probabilities from 0 and 1, where odds are not finite
 
 
@@ -77,52 +78,58 @@ def explanation_rows(
     ('psa', 1.0, 1.0, 0.0)
     """
     units = units_of(names, columns)
-    group_of = {}
+    family_of_feature = {}
     for name in names:
-        group_of[name] = columns[name].title if name in columns else name
-    titles = list(dict.fromkeys(group_of.values()))
+        family_of_feature[name] = columns[name].title if name in columns else name
+    families = list(dict.fromkeys(family_of_feature.values()))
+    # All features are explained, because the main feature of a family may have a small effect.
     explained = explain(estimator, training, rows, names, top=len(names))
-    average, effects = contributions(estimator, training, rows, list(group_of.values()))
+    average, effects = contributions(estimator, training, rows, list(family_of_feature.values()))
     table: list[ExplanationRow] = []
-    for key, entries, of_families in zip(keys.itertuples(), explained, effects, strict=True):
-        effect_of = dict(zip(titles, of_families.tolist(), strict=True))
-        spokesman = _spokesmen(entries, group_of, effect_of)
+    for region, entries, effects_of_region in zip(
+        keys.itertuples(), explained, effects, strict=True
+    ):
+        effect_of_family = dict(zip(families, effects_of_region.tolist(), strict=True))
+        main_feature_of = _main_features(entries, family_of_feature, effect_of_family)
         for entry in entries:
-            group = group_of[entry["feature"]]
-            speaks = spokesman[group] == entry["feature"]
-            if entry["rank"] <= TOP or speaks:
+            family = family_of_feature[entry["feature"]]
+            is_main_feature = main_feature_of[family] == entry["feature"]
+            if entry["rank"] <= TOP or is_main_feature:
                 table.append(
                     {
-                        "participant_id": key.participant_id,
-                        "study_id": key.study_id,
-                        "roi_id": key.roi_id,
+                        "participant_id": region.participant_id,
+                        "study_id": region.study_id,
+                        "roi_id": region.roi_id,
                         **entry,
                         "unit": units[entry["feature"]],
-                        "group": group,
-                        "contribution": effect_of[group] if speaks else None,
+                        "group": family,
+                        "contribution": effect_of_family[family] if is_main_feature else None,
                         "average": average,
                     }
                 )
     return table
 
 
-def _spokesmen(
-    entries: Sequence[Explanation], group_of: Mapping[str, str], effect_of: Mapping[str, float]
+def _main_features(
+    entries: Sequence[Explanation],
+    family_of_feature: Mapping[str, str],
+    effect_of_family: Mapping[str, float],
 ) -> dict[str, str]:
     """Return, for each family of features, the feature that is shown for it.
 
     This is the feature with the largest effect among those whose effect has the same sign as that
     of the whole family. If no feature has this sign, it is the family's feature with the largest
-    effect.
+    effect. ``entries`` are a region's features, that with the largest effect first.
     """
-    spokesman: dict[str, str] = {}
+    main_features: dict[str, str] = {}
     for entry in entries:
-        group = group_of[entry["feature"]]
-        if entry["delta"] * effect_of[group] > 0:
-            spokesman.setdefault(group, entry["feature"])
+        family = family_of_feature[entry["feature"]]
+        has_sign_of_family = entry["delta"] * effect_of_family[family] > 0
+        if has_sign_of_family:
+            main_features.setdefault(family, entry["feature"])  # the first one stays
     for entry in entries:
-        spokesman.setdefault(group_of[entry["feature"]], entry["feature"])
-    return spokesman
+        main_features.setdefault(family_of_feature[entry["feature"]], entry["feature"])
+    return main_features
 
 
 def contributions(
@@ -171,31 +178,37 @@ def contributions(
     >>> average, effects.round(6).tolist()
     (0.0, [[2.5, -1.0]])
     """
-    titles = list(dict.fromkeys(groups))
-    family_of = np.array([titles.index(group) for group in groups])
-    rng = np.random.default_rng(0)
+    families = list(dict.fromkeys(groups))
+    family_of_feature = np.array([families.index(group) for group in groups])
+    rng = np.random.default_rng(0)  # a fixed seed, so that the same region gets the same numbers
     orders: list[np.ndarray] = []
     for _ in range(ORDERS):
-        order = rng.permutation(len(titles))
+        order = rng.permutation(len(families))
         orders.append(order)
         orders.append(order[::-1])
+
     # A state says which families of features still have the training medians. In state k of an
     # order of the families, the first k families have the region's values, and the others have the
     # medians.
     states = []
     for order in orders:
-        turn = np.argsort(order)
-        states += [turn >= k for k in range(len(titles) + 1)]
+        place_in_order = np.argsort(order)  # of each family
+        states += [place_in_order >= k for k in range(len(families) + 1)]
     # Many orders contain the same states, so the learner predicts each distinct state once.
-    distinct, place = np.unique(np.array(states), axis=0, return_inverse=True)
+    distinct_states, number_of_state = np.unique(np.array(states), axis=0, return_inverse=True)
+    has_median = distinct_states[:, family_of_feature]  # by state and feature
+
     mixtures = _Mixtures(estimator, rows, _medians_of_columns(training))
-    effects = np.zeros((len(rows), len(titles)))
+    effects = np.zeros((len(rows), len(families)))
     average = 0.0
-    for number, of_states in enumerate(mixtures.log_odds(distinct[:, family_of])):
-        values = of_states[place].reshape(len(orders), -1)
-        average = float(values[0, 0])
-        for order, steps in zip(orders, np.diff(values, axis=1), strict=True):
-            effects[number, order] += steps / len(orders)
+    for row, log_odds_of_states in enumerate(mixtures.log_odds(has_median)):
+        # A line for each order, from state 0 to the last state.
+        log_odds = log_odds_of_states[number_of_state].reshape(len(orders), -1)
+        # In state 0 all features have their medians. So this number is the same for all regions.
+        average = float(log_odds[0, 0])
+        for order, changes in zip(orders, np.diff(log_odds, axis=1), strict=True):
+            # The change from state k to state k + 1 is due to the family ``order[k]``.
+            effects[row, order] += changes / len(orders)
     return average, effects
 
 
@@ -246,22 +259,24 @@ def explain(
     2 adc 1.0
     """
     mixtures = _Mixtures(estimator, rows, _medians_of_columns(training))
-    replaced = np.vstack([np.eye(len(names), dtype=bool), np.zeros(len(names), bool)])
-    explained: list[list[Explanation]] = []
+    # In each mixture one feature has its median, and in the last mixture no feature has.
+    only_feature = np.eye(len(names), dtype=bool)
+    no_feature = np.zeros(len(names), bool)
+    decision_values = mixtures.decision_values(np.vstack([only_feature, no_feature]))
     percentiles = _percentiles(training, rows)
-    decided = mixtures.decision_values(replaced)
-    for row, percentile, values in zip(rows, percentiles, decided, strict=True):
-        delta = values[-1] - values[:-1]
-        largest = np.argsort(-np.abs(delta), kind="stable")[:top]
+    explained: list[list[Explanation]] = []
+    for row, percentiles_of_row, decisions in zip(rows, percentiles, decision_values, strict=True):
+        effects = decisions[-1] - decisions[:-1]
+        largest_first = np.argsort(-np.abs(effects), kind="stable")
         entries: list[Explanation] = []
-        for rank, j in enumerate(largest, start=1):
+        for rank, feature in enumerate(largest_first[:top], start=1):
             entries.append(
                 {
                     "rank": rank,
-                    "feature": names[j],
-                    "value": float(row[j]),
-                    "delta": float(delta[j]),
-                    "percentile": float(percentile[j]),
+                    "feature": names[feature],
+                    "value": float(row[feature]),
+                    "delta": float(effects[feature]),
+                    "percentile": float(percentiles_of_row[feature]),
                 }
             )
         explained.append(entries)
@@ -286,27 +301,30 @@ class _Mixtures:
     """
 
     def __init__(self, estimator: Any, rows: np.ndarray, median: np.ndarray) -> None:
+        # Where nothing can be transformed in advance, the whole estimator predicts for mixtures of
+        # the rows as they are.
         self.learner = estimator
         self.rows = rows
         self.median = median
         # For each column of the transformed rows, the number of the feature that it comes from.
         self.source = np.arange(len(median))
         fitted = getattr(estimator, "best_estimator_", estimator)
-        if not isinstance(fitted, Pipeline) or len(fitted) < 2:
+        if not isinstance(fitted, Pipeline) or len(fitted) < 2:  # no step before the learner
             return
-        front = fitted[:-1]
-        steps = [step for _, step in front.steps if step not in (None, "passthrough")]
+        steps_before = fitted[:-1]
+        steps = [step for _, step in steps_before.steps if step not in (None, "passthrough")]
         if not steps or not all(type(step) in LABEL_FREE for step in steps):
             return
-        names = front.get_feature_names_out([str(i) for i in self.source])
+        # The features are named by their numbers, to see from which feature each column comes.
+        names = steps_before.get_feature_names_out([str(number) for number in self.source])
         # An imputer may add columns that mark missing values. Such a column comes from no single
         # feature, so the rows are then not transformed in advance.
         if not all(str(name).isdigit() for name in names):
             return
-        prepared = np.asarray(front.transform(np.vstack([rows, median])), float)
+        transformed = np.asarray(steps_before.transform(np.vstack([rows, median])), float)
         self.learner = fitted[-1]
-        self.rows = prepared[:-1]
-        self.median = prepared[-1]
+        self.rows = transformed[:-1]
+        self.median = transformed[-1]
         self.source = np.array([int(name) for name in names])
 
     def decision_values(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
@@ -322,8 +340,10 @@ class _Mixtures:
         """
         if hasattr(self.learner, "decide_mixed"):
             # Such a learner computes only once what all mixtures of a row have in common.
-            columns = replaced[:, self.source]
-            yield from decision_value_of_mixed(self.learner, self.rows, self.median, columns)
+            replaced_columns = replaced[:, self.source]
+            yield from decision_value_of_mixed(
+                self.learner, self.rows, self.median, replaced_columns
+            )
         elif hasattr(self.learner, "decision_function"):
             for mixtures in self._mixed_rows(replaced):
                 yield decision_value(self.learner, mixtures)
@@ -337,9 +357,10 @@ class _Mixtures:
         ``replaced``, shape (m, features), says which ones.
         """
         if hasattr(self.learner, "decide_mixed"):  # such a learner's decision values are log-odds
+            # They are clipped to the range that log-odds of probabilities have below.
             lowest, highest = logit([_CLIP, 1 - _CLIP])
-            for values in self.decision_values(replaced):
-                yield np.clip(values, lowest, highest)
+            for log_odds in self.decision_values(replaced):
+                yield np.clip(log_odds, lowest, highest)
         elif hasattr(self.learner, "predict_proba"):
             for mixtures in self._mixed_rows(replaced):
                 q = positive_probability(self.learner, mixtures)
@@ -349,33 +370,39 @@ class _Mixtures:
 
     def _mixed_rows(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
         """Yield for every row its m mixtures as the learner takes them, shape (m, columns)."""
-        columns = replaced[:, self.source]
+        replaced_columns = replaced[:, self.source]
         for row in self.rows:
-            yield np.where(columns, self.median, row)
+            yield np.where(replaced_columns, self.median, row)
 
 
 def _medians_of_columns(training: np.ndarray) -> np.ndarray:
     """Return the median of the finite values of each column; 0 where no value is finite."""
     ordered = np.sort(np.where(np.isfinite(training), training, np.nan), axis=0)  # NaN comes last
     n_finite = np.isfinite(ordered).sum(axis=0)
-    column = np.arange(ordered.shape[1])
-    below = ordered[np.maximum(n_finite - 1, 0) // 2, column]
-    above = ordered[np.minimum(n_finite // 2, len(ordered) - 1), column]
-    return np.where(n_finite > 0, (below + above) / 2, 0.0)
+    columns = np.arange(ordered.shape[1])
+    # The median is the mean of the two middle values. They are one value if their number is odd.
+    # The limits keep the numbers of rows valid, also where no value is finite.
+    row_below = np.maximum(n_finite - 1, 0) // 2
+    row_above = np.minimum(n_finite // 2, len(ordered) - 1)
+    medians = (ordered[row_below, columns] + ordered[row_above, columns]) / 2
+    return np.where(n_finite > 0, medians, 0.0)
 
 
 def _percentiles(training: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the percentile of each value of ``rows`` among the training values of its column."""
     percentiles = np.full(rows.shape, np.nan)
-    for j in range(rows.shape[1]):
-        column = training[:, j]
+    for column in range(rows.shape[1]):
+        training_values = training[:, column]
         # The training values are sorted once, and each row is found among them. This is faster than
         # comparing every row with every training row.
-        ordered = np.sort(column[np.isfinite(column)])
-        if not len(ordered):
+        ordered = np.sort(training_values[np.isfinite(training_values)])
+        if not len(ordered):  # with nothing to compare, the percentiles stay NaN
             continue
-        measured = np.isfinite(rows[:, j])
-        below = np.searchsorted(ordered, rows[measured, j], side="left")
-        equal = np.searchsorted(ordered, rows[measured, j], side="right") - below
-        percentiles[measured, j] = 100 * (below / len(ordered) + 0.5 * (equal / len(ordered)))
+        is_measured = np.isfinite(rows[:, column])
+        values = rows[is_measured, column]
+        n_below = np.searchsorted(ordered, values, side="left")
+        n_equal = np.searchsorted(ordered, values, side="right") - n_below
+        # An equal training value counts as half below.
+        share_below = n_below / len(ordered) + 0.5 * (n_equal / len(ordered))
+        percentiles[is_measured, column] = 100 * share_below
     return percentiles

@@ -120,16 +120,20 @@ class Preparation:
 
     def as_dict(self) -> JsonObject:
         """Return the preparation as JSON for a model's metadata; :meth:`from_dict` reads it."""
-        site: JsonObject | None = None
+        harmonisation: JsonObject | None = None
         if self.harmoniser is not None and self.medians is not None:
-            h = self.harmoniser
-            fitted = {"mean": h.mean_, "spread": h.spread_, "shift": h.shift_, "scale": h.scale_}
-            site = {name: value.tolist() for name, value in fitted.items()}
-            site |= {"sites": h.sites_, "medians": self.medians.tolist()}
+            harmonisation = {
+                "mean": self.harmoniser.mean_.tolist(),
+                "spread": self.harmoniser.spread_.tolist(),
+                "shift": self.harmoniser.shift_.tolist(),
+                "scale": self.harmoniser.scale_.tolist(),
+                "sites": self.harmoniser.sites_,
+                "medians": self.medians.tolist(),
+            }
         return {
             "nyul_landmarks": None if self.scale is None else self.scale.landmarks.tolist(),
             "unstable": list(self.unstable),
-            "combat": site,
+            "combat": harmonisation,
         }
 
     @classmethod
@@ -150,17 +154,18 @@ class Preparation:
         if content is None:
             return cls()
         landmarks = content["nyul_landmarks"]
-        site = content["combat"]
         scale = None if landmarks is None else NyulScale(np.array(landmarks))
-        made = cls(scale, tuple(content["unstable"]))
-        if site is None:
-            return made
+        without_harmoniser = cls(scale=scale, unstable=tuple(content["unstable"]))
+        harmonisation = content["combat"]
+        if harmonisation is None:
+            return without_harmoniser
         harmoniser = CombatHarmoniser(unseen="keep")
-        harmoniser.sites_ = list(site["sites"])
+        harmoniser.sites_ = list(harmonisation["sites"])
         for name in ("mean", "spread", "shift", "scale"):
-            setattr(harmoniser, f"{name}_", np.array(site[name], float))
+            setattr(harmoniser, f"{name}_", np.array(harmonisation[name], float))
         harmoniser.n_features_in_ = len(harmoniser.mean_)
-        return replace(made, harmoniser=harmoniser, medians=np.array(site["medians"], float))
+        medians = np.array(harmonisation["medians"], float)
+        return replace(without_harmoniser, harmoniser=harmoniser, medians=medians)
 
 
 def without_copies(settings: PipelineSettings) -> PipelineSettings:
@@ -227,11 +232,12 @@ class FoldFeatures:
         )
         self._stable = settings.features.robustness.stable_only
         self._combat = settings.learner.harmonisation == "combat"
+        # These three are read from the study files, where a step needs them.
         self._landmarks: dict[str, np.ndarray] = {}
         self._digest = ""
         self._copies = pd.DataFrame()
         if self._nyul or self._stable:
-            self._read()
+            self._read_studies()
 
     def with_rows(self, keys: pd.DataFrame, X: pd.DataFrame, sites: np.ndarray) -> FoldFeatures:
         """Return a copy of this object for a longer table, with the same settings and study files.
@@ -254,10 +260,10 @@ class FoldFeatures:
                 f"learned from stable features only, {len(stable)} of {self.X.shape[1]} over all "
                 "patients; every fold judged them on its training patients"
             )
-        known_sites = sorted(set(self.sites) - {""})
-        if self._combat and len(known_sites) == 1:
+        stated_sites = sorted(set(self.sites) - {""})
+        if self._combat and len(stated_sites) == 1:
             remarks.append(
-                f"harmonisation: nothing to do, all patients are of site {known_sites[0]}"
+                f"harmonisation: nothing to do, all patients are of site {stated_sites[0]}"
             )
         return remarks
 
@@ -280,15 +286,15 @@ class FoldFeatures:
         if self._nyul:
             # Nyul's scale of T2 is fitted first. Site effects are then estimated on features that
             # are measured on this scale.
-            scale = self._scale(rows)
+            scale = self._fitted_scale(rows)
         if self._stable:
             # All copies of the training patients' regions with redrawn outlines are used. A region
             # without a label also shows how features change with the outline.
             patients = sorted(set(self.keys["participant_id"].iloc[rows]))
-            stable = stable_features(self._copies, patients, MIN_LOWER_BOUND)
-            unstable = tuple(name for name in self.X.columns if name not in set(stable))
-        made = Preparation(scale, unstable)
-        return self._with_harmoniser(made, rows) if self._combat else made
+            stable = set(stable_features(self._copies, patients, MIN_LOWER_BOUND))
+            unstable = tuple(name for name in self.X.columns if name not in stable)
+        preparation = Preparation(scale=scale, unstable=unstable)
+        return self._with_harmoniser(preparation, rows) if self._combat else preparation
 
     def measured(self, scale: NyulScale | None) -> pd.DataFrame:
         """Return the feature table with T2 features measured on ``scale``.
@@ -298,13 +304,13 @@ class FoldFeatures:
         if scale is None:
             return self.X
         columns = columns_of(self.settings.features)
-        names = []
+        t2_features = []
         for name in self.X.columns:
             if name in columns and columns[name].image == "t2w":
-                names.append(name)
-        out = self.X.copy()
-        out[names] = self._t2(scale, names)
-        return out
+                t2_features.append(name)
+        features = self.X.copy()
+        features[t2_features] = self._t2(scale, t2_features)
+        return features
 
     def complete(self) -> pd.DataFrame:
         """Return the feature table to store.
@@ -312,7 +318,10 @@ class FoldFeatures:
         Where Nyul's scale is used, the T2 features are measured on a scale that is fitted to all
         patients.
         """
-        return self.measured(self._scale(np.arange(len(self.keys)))) if self._nyul else self.X
+        if not self._nyul:
+            return self.X
+        all_rows = np.arange(len(self.keys))
+        return self.measured(self._fitted_scale(all_rows))
 
     def apply(self, preparation: Preparation) -> np.ndarray:
         """Return features of all rows, shape (n, n_features), after the steps of a preparation."""
@@ -325,26 +334,32 @@ class FoldFeatures:
         """
         return self.apply(self.fit(rows))
 
-    def _with_harmoniser(self, made: Preparation, rows: np.ndarray) -> Preparation:
-        unknown = sorted(set(self.keys["participant_id"].iloc[rows][self.sites[rows] == ""]))
-        if unknown:
+    def _with_harmoniser(self, preparation: Preparation, rows: np.ndarray) -> Preparation:
+        """Return a preparation with a harmoniser of sites that is fitted to the training rows."""
+        patients = self.keys["participant_id"].iloc[rows]
+        patients_without_site = sorted(set(patients[self.sites[rows] == ""]))
+        if patients_without_site:
+            others = ""
+            if len(patients_without_site) > 1:
+                others = f" and {len(patients_without_site) - 1} others"
             raise CadError(
-                f"site harmonisation needs a site for every patient; none for {unknown[0]}"
-                + (f" and {len(unknown) - 1} others" if len(unknown) > 1 else ""),
+                "site harmonisation needs a site for every patient; none for "
+                f"{patients_without_site[0]}{others}",
                 hint="fill the column 'site' of participants.tsv, or set harmonisation: none",
             )
-        values = self.measured(made.scale).to_numpy(float)[rows]
+        values = self.measured(preparation.scale).to_numpy(float)[rows]
         # The harmoniser does not accept NaN. A missing value gets the median of its feature, or 0
         # where no training row has a value. ``Preparation.adjust`` turns these values into NaN
         # again.
-        some = np.isfinite(values).any(axis=0)
+        has_value = np.isfinite(values).any(axis=0)
         medians = np.zeros(values.shape[1])
-        medians[some] = np.nanmedian(values[:, some], axis=0)
+        medians[has_value] = np.nanmedian(values[:, has_value], axis=0)
         filled = np.where(np.isnan(values), medians, values)
         harmoniser = CombatHarmoniser(unseen="keep").fit(filled, site=self.sites[rows])
-        return replace(made, harmoniser=harmoniser, medians=medians)
+        return replace(preparation, harmoniser=harmoniser, medians=medians)
 
-    def _scale(self, rows: np.ndarray) -> NyulScale:
+    def _fitted_scale(self, rows: np.ndarray) -> NyulScale:
+        """Return Nyul's scale of T2, fitted to the studies of the training rows."""
         # Each study counts once in the fit of the scale, however many regions it has.
         studies = self.keys["study_id"].iloc[rows].unique()
         landmarks = [self._landmarks[study] for study in studies if study in self._landmarks]
@@ -355,13 +370,13 @@ class FoldFeatures:
             )
         return NyulScale.fit(np.array(landmarks))
 
-    def _read(self) -> None:
+    def _read_studies(self) -> None:
         """Read from every study the landmarks for Nyul's scale and the redrawn regions' features.
 
         The landmarks are percentiles of the T2 intensities.
         """
         digest = hashlib.sha256()
-        copies = []
+        copies_of_studies = []
         n_rows = 0
         for path in self.results:
             with open_study(path) as archive:
@@ -373,11 +388,11 @@ class FoldFeatures:
                 if unscaled is not None:
                     self._landmarks[path.stem] = unscaled.landmarks
                 if "copies" in archive:
-                    table = pd.DataFrame(archive["copies"], columns=archive["copy_names"])
+                    copies = pd.DataFrame(archive["copies"], columns=archive["copy_names"])
                     for name in ("roi_id", "repeat"):
-                        table.insert(0, name, archive[f"copy_{name}"])
-                    table.insert(0, "participant_id", str(archive["participant_id"]))
-                    copies.append(table)
+                        copies.insert(0, name, archive[f"copy_{name}"])
+                    copies.insert(0, "participant_id", str(archive["participant_id"]))
+                    copies_of_studies.append(copies)
         if n_rows != len(self.keys):
             raise CadError(
                 f"{len(self.keys) - n_rows} rows of the training table come from an earlier "
@@ -385,8 +400,8 @@ class FoldFeatures:
                 hint="train on both cohorts together, or without nyul and stable_only",
             )
         self._digest = digest.hexdigest()
-        if copies:
-            self._copies = pd.concat(copies, ignore_index=True)
+        if copies_of_studies:
+            self._copies = pd.concat(copies_of_studies, ignore_index=True)
         elif self._stable:
             raise CadError("no region could be redrawn: nothing is known about stability")
 
@@ -395,25 +410,26 @@ class FoldFeatures:
         """Return the T2 features of all rows on a scale; they are cached by studies and scale."""
         # The columns are cached in a file, because the same training patients, and with them the
         # same scale, come again in permutations and in inner folds.
-        text = f"{self._digest} {scale.key} {names}"
-        path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
+        content = f"{self._digest} {scale.key} {names}"
+        cache_key = hashlib.sha256(content.encode()).hexdigest()[:32]
+        path = self.folder.fold_features(cache_key)
         shape = (len(self.keys), len(names))
         # A cache file that is missing or damaged is made again.
         with suppress(CadError, FileNotFoundError), reading(path, "not a readable array"):
             stored: np.ndarray = read_array(path)
             if stored.shape == shape and stored.dtype == float:
                 return stored
-        blocks = []
+        values_of_studies = []
         for result in self.results:
             with open_study(result) as archive:
                 unscaled = UnscaledT2.from_arrays(archive)
-                block = np.full((len(archive["roi_ids"]), len(names)), np.nan)
-            if unscaled is not None:
+                values_of_study = np.full((len(archive["roi_ids"]), len(names)), np.nan)
+            if unscaled is not None:  # the study has a T2 image
                 columns = unscaled.columns(scale, self.settings.features)
-                for i, name in enumerate(names):
-                    block[:, i] = columns.get(name, np.nan)
-            blocks.append(block)
-        values = np.concatenate(blocks)
+                for number, name in enumerate(names):
+                    values_of_study[:, number] = columns.get(name, np.nan)
+            values_of_studies.append(values_of_study)
+        values = np.concatenate(values_of_studies)
         stream = io.BytesIO()
         np.save(stream, values)
         write_atomic(path, stream.getvalue())

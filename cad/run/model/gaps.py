@@ -30,8 +30,8 @@ def lacking(
         for name in X.columns:
             if name in columns and columns[name].image == image:
                 features.append(name)
-        empty = X[features].isna().all(axis=1).to_numpy()
-        for row in np.flatnonzero(empty):
+        has_no_feature = X[features].isna().all(axis=1).to_numpy()
+        for row in np.flatnonzero(has_no_feature):
             lacks[row].append(image)
     return lacks
 
@@ -78,11 +78,11 @@ def reasons(
         for row in rows:
             if row not in lacks:
                 continue
-            of_region = gaps.get(str(keys["roi_id"].iloc[row]), {})
+            gaps_of_region = gaps.get(str(keys["roi_id"].iloc[row]), {})
             causes = []
             for image in lacks[row]:
-                if image in of_region or image in elsewhere:
-                    cause = of_region.get(image, "too few voxels with a value")
+                if image in gaps_of_region or image in elsewhere:
+                    cause = gaps_of_region.get(image, "too few voxels with a value")
                     causes.append(f"{image}: {cause}")
             if causes:
                 sentences[row] = f"this region has none ({'; '.join(causes)})"
@@ -95,7 +95,7 @@ def _cause_of_study(study: str, failures: Sequence[Failure]) -> str:
     """Return why the measurement of a whole study failed, as text for the end of a sentence."""
     sentence_end = ""
     for failure in failures:
-        if failure.study_id != study or failure.roi_id:
+        if failure.study_id != study or failure.roi_id:  # of another study, or of one region only
             continue
         sentence_end += f"; {failure.reason}"
         if failure.hint:

@@ -20,6 +20,11 @@ from cad.run.model.fold_features import Preparation
 # gives a larger one. The sum of larger weights can be infinite, and infinity minus infinity is no
 # probability.
 _LARGEST_WEIGHT = 1e6
+# Numbers of limits that each group of features has: for a single region, and for the mean of 2, 3
+# and 4 regions of a study.
+_LIMITS_OF_GROUP = 4
+# Number of percentiles by which Nyul's scale describes the intensities of T2.
+_NYUL_LANDMARKS = 11
 
 
 class TrainingCohort(TypedDict, total=False):
@@ -164,6 +169,7 @@ def check_metadata(content: JsonObject) -> None:
 
 
 def _check_thresholds(choice: OperatingChoice | None) -> None:
+    """Raise an error unless the two thresholds are probabilities in ascending order."""
     if choice is None:
         return
     benign, malignant = choice.thresholds
@@ -175,16 +181,18 @@ def _check_thresholds(choice: OperatingChoice | None) -> None:
 
 
 def _check_weights(combinations: Combinations | None) -> None:
+    """Raise an error for a weight of a reader or of the tool that is too large, or NaN."""
     if combinations is None:
         return
     for weights in (combinations.anyone, *combinations.readers.values()):
         for name in ("intercept", "score", "tool"):
             weight = getattr(weights, name)
-            if not abs(weight) <= _LARGEST_WEIGHT:
+            if not abs(weight) <= _LARGEST_WEIGHT:  # true of NaN, too
                 raise CadError(f"the weights of a reader have {name} = {weight:.3g}")
 
 
 def _check_table(roles: TableRoles | None) -> None:
+    """Raise an error for a table whose scores cannot be read, because their scale is not stated."""
     if roles is None:
         return
     if roles.get("scores") and not roles.get("scale"):
@@ -192,34 +200,40 @@ def _check_table(roles: TableRoles | None) -> None:
 
 
 def _check_typicality(content: JsonObject | None) -> None:
+    """Raise an error for limits of typicality that no training gives."""
     if content is None:
         return
     limits = content["limits"]
-    earlier = any(isinstance(of_counts, float) for of_counts in limits.values())
-    if earlier:
+    of_earlier_version = any(isinstance(limit, float) for limit in limits.values())
+    if of_earlier_version:
         # The limits are those of an earlier version of the program. They are not checked here: the
         # code that uses them raises an error, whose hint is to train the model again.
         return
     typical = Typicality.from_dict(content, {})
-    features = len(typical.features)
+    n_features = len(typical.features)
     for name in ("middle", "low", "high"):
         values = getattr(typical, name)
-        if values.shape != (features,) or not np.isfinite(values).all():
+        if values.shape != (n_features,) or not np.isfinite(values).all():
             raise CadError(
-                f"typicality: {name!r} must have a number for each of {features} features"
+                f"typicality: {name!r} must have a number for each of {n_features} features"
             )
     if (typical.low < 0).any() or (typical.high < 0).any():
         raise CadError("typicality: a deviation below or above the median is negative")
-    for group, of_counts in typical.limits.items():
-        numbers = np.array(of_counts, dtype=float)
-        if numbers.shape != (4,) or not (numbers > 0).all() or np.isinf(numbers).any():
+    for group, limits_of_group in typical.limits.items():
+        numbers = np.array(limits_of_group, dtype=float)
+        has_all_limits = numbers.shape == (_LIMITS_OF_GROUP,)
+        if not has_all_limits or not (numbers > 0).all() or np.isinf(numbers).any():
             raise CadError(f"typicality: the limits of {group!r} are not four positive numbers")
 
 
 def _check_preparation(preparation: Preparation, features: int) -> None:
+    """Raise an error for steps before the learner that no training fits.
+
+    ``features`` is the number of features of the model.
+    """
     if preparation.scale is not None:
         landmarks = preparation.scale.landmarks
-        if landmarks.shape != (11,) or not (np.diff(landmarks) > 0).all():
+        if landmarks.shape != (_NYUL_LANDMARKS,) or not (np.diff(landmarks) > 0).all():
             raise CadError("preparation: Nyul landmarks are not eleven numbers that increase")
     harmoniser = preparation.harmoniser
     if harmoniser is None:
@@ -235,7 +249,7 @@ def _check_preparation(preparation: Preparation, features: int) -> None:
     for name, (values, shape) in arrays.items():
         if values is None or values.shape != shape or not np.isfinite(values).all():
             raise CadError(f"preparation: {name!r} of the site effects must have shape {shape}")
-    # A row is divided by both.
+    # A row is divided by both, so none of their numbers may be 0.
     for name in ("spread", "scale"):
         if not (arrays[name][0] > 0).all():
             raise CadError(
@@ -244,10 +258,16 @@ def _check_preparation(preparation: Preparation, features: int) -> None:
 
 
 def _check_provenance(provenance: dict[str, list[Any]] | None) -> None:
+    """Raise an error for an entry that does not say how regions of the training were measured.
+
+    An entry lists the words that occurred, or the lowest and the highest number.
+    """
     for name, usual in (provenance or {}).items():
-        words = all(isinstance(value, str) for value in usual)
-        numbers = all(
+        are_words = all(isinstance(value, str) for value in usual)
+        # In Python a truth value is an int, too.
+        are_numbers = all(
             isinstance(value, int | float) and not isinstance(value, bool) for value in usual
         )
-        if not usual or not (words or (numbers and len(usual) == 2)):
+        are_lowest_and_highest = are_numbers and len(usual) == 2
+        if not usual or not (are_words or are_lowest_and_highest):
             raise CadError(f"provenance: {name!r} is neither a list of words nor two numbers")

@@ -47,13 +47,20 @@ def of_bundles(
         with using(bundle):
             combinations = bundle.metadata.get("combinations")
         of_model = (table["model"] == bundle.name).to_numpy()
-        q = table["probability_images"].where(of_model).to_numpy(float)
+        probability_of_tool = table["probability_images"].where(of_model).to_numpy(float)
         if combinations is not None and grades is not None:
             weights = typed(Combinations, combinations)
             for reader in with_tool:
-                made, _ = weights.probability(str(reader), grades[reader].to_numpy(float), q)
-                with_tool.loc[of_model, reader] = made[of_model]
-    return Given(table["p_benign"].to_numpy(float), table["p_malignant"].to_numpy(float), with_tool)
+                probability_of_reader = grades[reader].to_numpy(float)
+                combined, _ = weights.probability(
+                    str(reader), probability_of_reader, probability_of_tool
+                )
+                with_tool.loc[of_model, reader] = combined[of_model]
+    return Given(
+        p_benign=table["p_benign"].to_numpy(float),
+        p_malignant=table["p_malignant"].to_numpy(float),
+        with_tool=with_tool,
+    )
 
 
 def with_given(results: pd.DataFrame, given: Given) -> pd.DataFrame:
@@ -85,9 +92,9 @@ def _text_of_values(columns: pd.DataFrame) -> pd.Series:
     """Return the known values of each row as text, such as ``r1=0.53; r2=0.61``."""
     texts = []
     for row in columns.to_dict("records"):
-        values = []
+        known_values = []
         for name, value in row.items():
             if np.isfinite(value):
-                values.append(f"{name}={value:.4g}")
-        texts.append("; ".join(values))
+                known_values.append(f"{name}={value:.4g}")
+        texts.append("; ".join(known_values))
     return pd.Series(texts, index=columns.index)

@@ -94,13 +94,15 @@ def save_recalibrated(
         Becomes ``recalibration`` of the metadata, for the card: measures of ``regions`` and
         ``men``, each ``before`` and ``after`` recalibration.
     """
+    # Two entries are left out, because ``save_bundle`` adds them.
+    added_on_saving = ("structure", "schema_version")
     unchanged = {
-        k: v for k, v in bundle.metadata.items() if k not in ("structure", "schema_version")
+        name: entry for name, entry in bundle.metadata.items() if name not in added_on_saving
     }
     meta: JsonObject = json_safe({**unchanged, **outcome, "recalibration": report})
     with using(bundle):
-        text = card(meta)
-    save_bundle(out, bundle.estimator, meta, text, bundle.reference_X, training)
+        card_text = card(meta)
+    save_bundle(out, bundle.estimator, meta, card_text, bundle.reference_X, training)
 
 
 def moved_combinations(weights: Combinations, intercept: float, slope: float) -> Combinations:
@@ -124,13 +126,17 @@ def moved_combinations(weights: Combinations, intercept: float, slope: float) ->
     readers = {}
     for name, combination in weights.readers.items():
         readers[name] = _rescaled_combination(combination, intercept, slope)
-    return Combinations(readers, _rescaled_combination(weights.anyone, intercept, slope))
+    return Combinations(
+        readers=readers, anyone=_rescaled_combination(weights.anyone, intercept, slope)
+    )
 
 
 def _rescaled_combination(combination: Any, intercept: float, slope: float) -> Any:
+    """Return weights that give the same result for log-odds ``intercept + slope x`` as for x."""
     # Let x be the tool's old log-odds and w their old weight. The combination then had the term w
     # x. The new log-odds are intercept + slope x. With the weight w / slope they give w x, as
     # before, and also the constant w / slope * intercept. This constant is subtracted from the
     # intercept.
-    tool = combination.tool / slope
-    return replace(combination, tool=tool, intercept=combination.intercept - tool * intercept)
+    weight_of_tool = combination.tool / slope
+    constant = weight_of_tool * intercept
+    return replace(combination, tool=weight_of_tool, intercept=combination.intercept - constant)

@@ -95,6 +95,7 @@ def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def _classes() -> dict[str, str]:
+    """Return the classes that a stored model may contain, with their modules."""
     from cad.learning.evaluation.folds.selection import SELECTORS
     from cad.learning.learners import LEARNERS
 
@@ -103,8 +104,13 @@ def _classes() -> dict[str, str]:
 
 
 def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Return a value as nested values that JSON can hold, and put its arrays into ``arrays``.
+
+    ``path`` says where in the model the value is. An array gets it as its name.
+    """
     if value is None or isinstance(value, (bool, int, str)):
         return value
+    # NumPy's own float is a Python float as well. It is stored as an array, which keeps its type.
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if isinstance(value, float):
@@ -114,31 +120,35 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.ndarray):
         # An object array would need pickle, which can execute code when it is read.
         if value.dtype == object:
-            return {"strings": [str(v) for v in value]}
+            return {"strings": [str(item) for item in value]}
         arrays[path] = value
         return {"array": path}
     if isinstance(value, np.dtype):
         return {"dtype": value.str}
     if isinstance(value, (list, tuple)):
-        items = [_dump(item, f"{path}.{i}", arrays) for i, item in enumerate(value)]
+        items = [_dump(item, f"{path}.{number}", arrays) for number, item in enumerate(value)]
         return {"tuple" if isinstance(value, tuple) else "list": items}
+    # JSON would turn a key that is no text into text.
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"dict": {k: _dump(v, f"{path}.{k}", arrays) for k, v in value.items()}}
+        return {"dict": {key: _dump(item, f"{path}.{key}", arrays) for key, item in value.items()}}
     name = type(value).__name__
     module = type(value).__module__
     # scikit-learn defines its classes in private modules. _KNOWN names their public modules.
-    public = _KNOWN.get(name, module) if module.startswith("sklearn.") else module
-    if _classes().get(name) != public:
+    public_module = _KNOWN.get(name, module) if module.startswith("sklearn.") else module
+    if _classes().get(name) != public_module:
         raise CadError(
             f"{path or 'the model'} is a {module}.{name}, which a bundle cannot "
             "store as plain arrays",
             hint="use a named kernel and the project's own pipeline steps",
         )
     state = {}
-    for key, item in sorted(vars(value).items()):
-        if key in _LEFT_OUT or key.startswith("__") or key == "_metadata_request":
+    for attribute, item in sorted(vars(value).items()):
+        if attribute in _LEFT_OUT or attribute.startswith("__"):
             continue
-        state[key] = _dump(item, f"{path}.{key}" if path else key, arrays)
+        # A note of scikit-learn on the routing of arguments is no result of the fit.
+        if attribute == "_metadata_request":
+            continue
+        state[attribute] = _dump(item, f"{path}.{attribute}" if path else attribute, arrays)
     return {"class": name, "state": state}
 
 
@@ -175,14 +185,15 @@ def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
         cls = getattr(import_module(module), structure["class"])
         # The constructor is not called, because a changed bundle could make it execute something.
         instance = cls.__new__(cls)
-        instance.__dict__.update({k: load_state(v, arrays) for k, v in structure["state"].items()})
+        for attribute, item in structure["state"].items():
+            instance.__dict__[attribute] = load_state(item, arrays)
         return instance
-    ((kind, content),) = structure.items()
+    ((kind, content),) = structure.items()  # any other value has one entry, named by its kind
     if kind == "float":
         return float.fromhex(content)
     if kind == "array":
         array = arrays[content]
-        return array[()] if array.ndim == 0 else array
+        return array[()] if array.ndim == 0 else array  # a number again, and no array of one
     if kind == "strings":
         return np.array(content, dtype=object)
     if kind == "dtype":
@@ -229,10 +240,12 @@ def check_stored(estimator: Any, width: int | None = None) -> int:
         )
     parameters = set(type(estimator)._get_param_names())
     columns = check_declared(estimator, declared, parameters, width)
-    for key, rule in declared.items():
+    for attribute, rule in declared.items():
         if isinstance(rule, Inside):
-            for inner in _inner(f"{name}.{key}", vars(estimator)[key], rule):
+            where = f"{name}.{attribute}"
+            for inner in _estimators_inside(where, vars(estimator)[attribute], rule):
                 check_stored(inner, columns)
+    # A class may check more than declarations can say, such as that its trees have no loop.
     if hasattr(estimator, "check_stored"):
         estimator.check_stored()
     if hasattr(estimator, "get_support"):
@@ -241,21 +254,30 @@ def check_stored(estimator: Any, width: int | None = None) -> int:
 
 
 def _check_pipeline(pipeline: Pipeline, width: int | None) -> int:
+    """Check the steps of a restored pipeline, and return how many columns the last one returns.
+
+    ``width`` is the number of columns of the rows that the pipeline will be given.
+    """
     steps = vars(pipeline).get("steps")
-    if not isinstance(steps, list) or not steps or set(vars(pipeline)) - _OF_A_PIPELINE:
+    other_attributes = set(vars(pipeline)) - _OF_A_PIPELINE
+    if not isinstance(steps, list) or not steps or other_attributes:
         raise CadError("a pipeline of a bundle holds a list of steps and nothing else")
     for step in steps:
-        named = isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], str)
-        if not named or isinstance(step[1], Pipeline):
+        is_named = isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], str)
+        # No training makes a pipeline inside a pipeline.
+        if not is_named or isinstance(step[1], Pipeline):
             raise CadError("a step of a pipeline is a name and an estimator")
-        width = check_stored(step[1], width)
+        width = check_stored(step[1], width)  # each step takes the columns of the step before it
         if width < 1:
             raise CadError(f"step {step[0][:80]!r} leaves no column")
     return int(width or 0)
 
 
-def _inner(where: str, value: Any, rule: Inside) -> Iterator[Any]:
-    """Yield the estimators in an attribute that is declared to hold estimators."""
+def _estimators_inside(where: str, value: Any, rule: Inside) -> Iterator[Any]:
+    """Yield the estimators in an attribute that is declared to hold estimators.
+
+    ``where`` names the class and the attribute, for the message of an error.
+    """
     if value is None and rule.optional:
         return
     classes = rule.classes or tuple(_classes())

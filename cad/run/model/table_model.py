@@ -17,6 +17,7 @@ from cad.mri.features.provenance import check_columns
 from cad.run.model.bundle import Bundle, check_training, load_bundle, save_bundle
 from cad.run.model.versions import library_versions
 
+# Number of rows whose predictions a bundle stores, for a check whenever it is loaded.
 _REFERENCE_ROWS = 16
 
 
@@ -77,6 +78,7 @@ def save_table_model(
     >>> bundle.metadata["training"]["regions"], bundle.metadata["training"]["patients"]
     (4, 3)
     """
+    # A learner that is not fitted has no ``n_features_in_``, and is refused here as well.
     if getattr(learner, "n_features_in_", None) != X.shape[1]:
         raise CadError(
             f"the learner was fitted on {getattr(learner, 'n_features_in_', 'no')} features, "
@@ -99,34 +101,40 @@ def save_table_model(
             "regions": len(values),
             "patients": len(np.unique(np.asarray(patients).astype(str))),
         },
-        "learner": _learner_words(learner),
+        "learner": _description_of_learner(learner),
     }
     training = pd.concat([labels, values], axis=1)
-    estimator = _nameless(learner)
+    estimator = _copy_without_column_names(learner)
     check_training(training, meta, estimator)
     reference = values.to_numpy()[:_REFERENCE_ROWS]
     save_bundle(folder, estimator, json_safe(meta), _table_card(meta), reference, training)
     return load_bundle(folder)
 
 
-def _nameless(learner: Any) -> Any:
+def _copy_without_column_names(learner: Any) -> Any:
     """Return a copy of the learner that accepts rows without column names.
 
     A bundle gives its estimator such rows.
     """
     copy = deepcopy(learner)
-    for step in copy if hasattr(copy, "steps") else [copy]:
-        vars(step).pop("feature_names_in_", None)
+    estimators = list(copy) if hasattr(copy, "steps") else [copy]
+    for estimator in estimators:
+        # scikit-learn would warn of rows without names where it knows the names of the fit.
+        vars(estimator).pop("feature_names_in_", None)
     return copy
 
 
-def _learner_words(learner: Any) -> JsonObject:
-    last = learner[-1] if hasattr(learner, "steps") else learner
-    plain = {}
-    for name, value in last.get_params().items():
+def _description_of_learner(learner: Any) -> JsonObject:
+    """Return the class name of a learner, or of the last step of a pipeline, and its parameters.
+
+    Parameters that JSON cannot hold, such as an estimator or a function, are left out.
+    """
+    last_step = learner[-1] if hasattr(learner, "steps") else learner
+    plain_parameters = {}
+    for name, value in last_step.get_params().items():
         if isinstance(value, str | int | float | None):
-            plain[name] = value
-    return {"name": type(last).__name__, "params": plain}
+            plain_parameters[name] = value
+    return {"name": type(last_step).__name__, "params": plain_parameters}
 
 
 def _table_card(meta: JsonObject) -> str:

@@ -74,9 +74,11 @@ def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
     """
     table = bundle.training
     y = np.concatenate([table["y"].to_numpy(float), np.full(len(new), UNLABELLED)])
+    # Without a label there is no disagreement of readers.
     eta = np.concatenate([table["eta"].to_numpy(float), np.zeros(len(new))])
     # All new regions get the same patient's name, because they belong to one man. Inner folds keep
     # the regions of a man together.
     patients = np.concatenate([table["participant_id"].to_numpy(str), np.full(len(new), "new")])
     estimator = clone(bundle.estimator)
-    return estimator.fit(np.vstack([training, new]), y, **fit_keywords(estimator, eta, patients))
+    keywords = fit_keywords(estimator, eta, patients)
+    return estimator.fit(np.vstack([training, new]), y, **keywords)

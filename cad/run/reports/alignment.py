@@ -46,7 +46,9 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
         return []
     drawn = []
     stated = images.meta.get("registration", [])
-    for numbers, (*pair, edges) in zip(stated, images.registration, strict=False):
+    for numbers, (*images_before_and_after, edges) in zip(
+        stated, images.registration, strict=False
+    ):
         before = float(numbers["before"])
         after = float(numbers["after"])
         if numbers["accepted"]:
@@ -58,8 +60,9 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
         else:
             captions = ["not moved"]
             text = str(numbers["note"])
+        # Of an image that was not moved there is one caption, and so one picture.
         pictures = []
-        for caption, grey in zip(captions, pair, strict=False):
+        for caption, grey in zip(captions, images_before_and_after, strict=False):
             pictures.append((caption, data_url(_with_edges(grey, edges), quality=85)))
         drawn.append(
             AlignmentView(
@@ -78,14 +81,22 @@ def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
     At this size the line of an edge is one third of a voxel wide and hides little of the image.
     """
-    large = np.repeat(np.repeat(np.stack([grey] * 3, axis=-1), 3, axis=0), 3, axis=1)
-    marked = np.zeros(large.shape[:2], bool)
-    marked[1::3, 1::3] = edges > 0
-    for axis in (0, 1):  # gaps between neighbouring edge voxels are filled
-        edge = np.argwhere(np.roll(edges > 0, -1, axis) & (edges > 0)) * 3 + 1
+    rgb = np.stack([grey] * 3, axis=-1)
+    large = np.repeat(np.repeat(rgb, 3, axis=0), 3, axis=1)
+
+    # Each voxel has become 3 by 3 pixels. Of an edge voxel, the pixel in the middle is coloured.
+    is_edge = edges > 0
+    coloured = np.zeros(large.shape[:2], bool)
+    coloured[1::3, 1::3] = is_edge
+
+    # Between two neighbouring edge voxels, the two pixels between their middles are coloured, too.
+    for axis in (0, 1):
+        next_is_edge = np.roll(is_edge, -1, axis)
+        middles = np.argwhere(next_is_edge & is_edge) * 3 + 1
         for step in (1, 2):
-            place = edge.copy()
-            place[:, axis] = np.minimum(place[:, axis] + step, marked.shape[axis] - 1)
-            marked[tuple(place.T)] = True
-    large[marked] = _EDGE_COLOUR
+            pixels = middles.copy()
+            # np.roll takes the first row for the neighbour of the last. No pixel lies beyond it.
+            pixels[:, axis] = np.minimum(pixels[:, axis] + step, coloured.shape[axis] - 1)
+            coloured[tuple(pixels.T)] = True
+    large[coloured] = _EDGE_COLOUR
     return large

@@ -76,6 +76,7 @@ def patient_content(
     # If a man's results are held back from a reader, his regions stay in the order of his studies.
     # An order by suspicion would reveal his results.
     if not patient.blinded:
+        # The regions of the page's head come first. A region in both lists goes by its first place.
         ranked = [id(region) for region in (*patient.head, *patient.ranked)]
         regions.sort(key=lambda view: ranked.index(id(view.region)))
     regions = _with_marks_apart(regions)
@@ -87,10 +88,15 @@ def patient_content(
 
 def _with_marks_apart(regions: list[RegionView]) -> list[RegionView]:
     """Return the regions with their marks on the sector map moved so that none hides another."""
-    marks = iter(apart([view.sector for view in regions if view.sector is not None]))
+    marks = [view.sector for view in regions if view.sector is not None]
+    moved_marks = iter(apart(marks))
     moved = []
     for view in regions:
-        moved.append(view if view.sector is None else replace(view, sector=next(marks)))
+        if view.sector is None:
+            moved.append(view)
+        else:
+            # The moved marks come in the order of the regions that have one.
+            moved.append(replace(view, sector=next(moved_marks)))
     return moved
 
 
@@ -100,6 +106,7 @@ def _models_that_scored(results: Results, regions: Iterable[RegionResult]) -> li
     The key ``training`` describes the patients that the model was trained on; None where unknown.
     """
     model = results.run.get("model") or {}
+    # A run with several models lists them by name; a run with one model describes it directly.
     by_name = model.get("models") or {model.get("name"): model}
-    names = dict.fromkeys(region.model for region in regions if region.model)
+    names = dict.fromkeys(region.model for region in regions if region.model)  # each name once
     return [{"name": name, "training": None, **by_name.get(name, {})} for name in names]

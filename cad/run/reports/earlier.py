@@ -105,6 +105,7 @@ def earlier_view(
     if not rows:
         return None
     views = {study.study: study for study in studies}
+    # All rows of a man name the same two studies and the same alignment, so the first row tells.
     first = rows[0]
     latest = views.get(first.study_id)
     earlier = views.get(first.earlier_study_id)
@@ -115,6 +116,7 @@ def earlier_view(
         scored={(region.study, region.roi): region for region in regions},
         of_latest=results.run.get("kind") == "predict",
     )
+    # Places in two studies can be compared only if their T2 images are aligned.
     table = []
     if aligned:
         table = [_region_row(row, shown, words) for row in rows]
@@ -170,6 +172,8 @@ class _Shown:
 
 
 def _sentences(rows: Sequence[EarlierRow], shown: _Shown, words: Wording) -> list[str]:
+    """Say which studies are compared, how they are aligned, and what does not rest on this."""
+    # All rows of a man name the same two studies and the same alignment.
     first = rows[0]
     sentences = [words.say(_ORDERS[first.order], study=first.study_id)]
     alignment = _ALIGNMENTS[first.alignment]
@@ -185,8 +189,10 @@ def _sentences(rows: Sequence[EarlierRow], shown: _Shown, words: Wording) -> lis
     )
     models = set()
     for row in rows:
-        for key in ((row.study_id, row.roi_id), (row.earlier_study_id, row.earlier_roi_id)):
-            region = shown.scored.get(key)
+        region_now = (row.study_id, row.roi_id)
+        region_then = (row.earlier_study_id, row.earlier_roi_id)
+        for study_and_roi in (region_now, region_then):
+            region = shown.scored.get(study_and_roi)
             if region is not None and region.model:
                 models.add(region.model)
     if len(models) > 1 and shown.with_numbers:
@@ -224,8 +230,9 @@ def _fact_rows(
     A fact that is known of neither study is left out.
     """
     man = results.men.get(row.participant_id)
-    region = next((r for r in results.regions if r.patient == row.participant_id), None)
-    psa = region.psa if region is not None else None
+    regions_of_man = [region for region in results.regions if region.patient == row.participant_id]
+    # Every region of a man states his PSA, so the first tells.
+    psa = regions_of_man[0].psa if regions_of_man else None
     density = man.psa_density if man is not None else None
     facts = [
         [words.say("Date"), _date(earlier), _date(latest)],
@@ -255,6 +262,7 @@ def _density(value: float | None) -> str:
 
 
 def _regions_head(shown: _Shown, words: Wording) -> list[str]:
+    """Return the heads of the columns that :func:`_region_row` fills."""
     heads = [
         words.say("Region now"),
         words.say("Nearest then"),
@@ -264,7 +272,7 @@ def _regions_head(shown: _Shown, words: Wording) -> list[str]:
     ]
     if shown.with_numbers:
         heads.append(words.say("Probability" if shown.of_cancer else "Readers would say"))
-    return [*heads, ""]
+    return [*heads, ""]  # the last column asks "Same region?" and needs no head
 
 
 def _region_row(row: EarlierRow, shown: _Shown, words: Wording) -> list[str]:
@@ -288,11 +296,12 @@ def _region_row(row: EarlierRow, shown: _Shown, words: Wording) -> list[str]:
         before = shown.number(row.earlier_study_id, row.earlier_roi_id)
         after = shown.number(row.study_id, row.roi_id)
         cells.append(_change(probability_text(before), probability_text(after), ""))
-    matched = bool(row.roi_id and row.earlier_roi_id)
-    return [*cells, words.say("Same region?") if matched else ""]
+    has_both_regions = bool(row.roi_id and row.earlier_roi_id)
+    return [*cells, words.say("Same region?") if has_both_regions else ""]
 
 
 def _change(before: str, after: str, unit: str) -> str:
+    """Write a value at the earlier and at the latest study, with a unit if there is one."""
     text = f"{before} → {after}"
     return f"{text} {unit}" if unit else text
 

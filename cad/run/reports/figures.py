@@ -21,6 +21,7 @@ SIZE = (4.2, 3.5)  # width and height in inches
 # picture by less than a pixel.
 MOST_POINTS = 400
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)))
+_DASHED, _DOTTED = _DASHES[1:3]
 _MARKERS = "osD^vPX<>*"
 # Figures with names of readers at the left, which need additional room. The layout engine of
 # matplotlib makes this room, but takes a third longer, so the other figures are drawn without it.
@@ -121,12 +122,12 @@ def _comparison(metrics: Summary, figure: str) -> Any:
 def _against(metrics: Summary, figure: str) -> str:
     """Say, as the end of a figure's caption, what predictions are compared with in the figure."""
     if figure == "reject":
-        readers = metrics.reject is not None and metrics.reject.against == "readers"
+        against_readers = metrics.reject is not None and metrics.reject.against == "readers"
     elif figure in _ARRAYS:
-        readers = _comparison(metrics, figure) is not metrics.histology
-    else:
+        against_readers = _comparison(metrics, figure) is not metrics.histology
+    else:  # the caption of any other figure says it already
         return ""
-    return " Truth: the readers' mean above .5." if readers else " Truth: histology."
+    return " Truth: the readers' mean above .5." if against_readers else " Truth: histology."
 
 
 def inline(name: str, svg: str) -> str:
@@ -143,13 +144,16 @@ def inline(name: str, svg: str) -> str:
     svg : str
         Content of its file.
     """
-    body = svg[svg.index("<svg") :]
+    body = svg[svg.index("<svg") :]  # without the XML head of a file
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
+    # Several figures of a page may have equal ids, so the name makes them and their uses different.
     body = re.sub(r'\bid="', f'id="{name}-', body)
     body = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", body)
     for role, colour in _TABLES["colours"].items():
         body = body.replace(colour, f"var(--{role})")
     body = re.sub(r'\bstyle="([^"]*)"', _attributes, body)
+    # Without width and height the figure takes the width of its place on the page. Its title and
+    # caption are on the page, so a screen reader need not read the letters of the figure.
     body = re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", body)
     return re.sub(
         r'^<svg([^>]*?) width="[^"]*"',
@@ -176,6 +180,7 @@ Draw = Callable[[Any, Summary, "tuple[float, float] | None"], bool]
 
 
 def _svg(canvas: Any) -> str:
+    """Return a drawn figure as SVG text without a date, so that equal figures are equal texts."""
     stream = io.StringIO()
     canvas.print_svg(stream, metadata={"Date": None, "Creator": None})
     return stream.getvalue()
@@ -189,30 +194,37 @@ def _curve_arrays(curve: Any, *names: str) -> list[np.ndarray] | None:
     if curve is None:
         return None
     arrays = curve if isinstance(curve, dict) else vars(curve)
-    rows = np.array([arrays[name] for name in names], dtype=float)
-    rows = rows[:, np.isfinite(rows).all(axis=0)]
-    if rows.shape[1] < 1:
+    points = np.array([arrays[name] for name in names], dtype=float)  # a column for each point
+    complete = np.isfinite(points).all(axis=0)
+    points = points[:, complete]
+    n_points = points.shape[1]
+    if n_points < 1:
         return None
-    if rows.shape[1] > MOST_POINTS:
-        rows = rows[:, np.unique(np.linspace(0, rows.shape[1] - 1, MOST_POINTS).astype(int))]
-    return list(rows)
+    if n_points > MOST_POINTS:
+        drawn = np.unique(np.linspace(0, n_points - 1, MOST_POINTS).astype(int))
+        points = points[:, drawn]
+    return list(points)
 
 
 def _unit_square(axes: Any, x: str, y: str) -> None:
+    """Let both axes run from 0 to 1, with the titles ``x`` and ``y`` and a grid."""
+    # The margins keep lines at 0 and 1 from being cut in half.
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), xlabel=x, ylabel=y)
     axes.grid(color=LINE, linewidth=0.5)
     axes.set_axisbelow(True)
 
 
 def _draw_roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    """Draw ROC curves of the classifier and, against histology, of the readers; False if none."""
     measured = _comparison(metrics, "roc")
     if measured is None:
         return False
     curve = _curve_arrays(measured.roc, "fpr", "tpr")
     if curve is None:
         return False
-    axes.plot([0, 1], [0, 1], color=LINE, linewidth=1)
+    axes.plot([0, 1], [0, 1], color=LINE, linewidth=1)  # guessing
     if measured is metrics.histology:
+        # Readers are measured against histology only: their mean is no truth for themselves.
         for i, (name, reader) in enumerate(metrics.readers.items()):
             reader_curve = _curve_arrays(reader.roc, "fpr", "tpr")
             if reader_curve is not None:
@@ -223,7 +235,7 @@ def _draw_roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
                     marker=_MARKERS[i % len(_MARKERS)],
                     markersize=4,
                     markerfacecolor=PAPER,
-                    linestyle=_DASHES[(i + 1) % 5],
+                    linestyle=_DASHES[(i + 1) % len(_DASHES)],
                     label=f"reader {name}",
                     clip_on=False,
                 )
@@ -231,17 +243,18 @@ def _draw_roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         *curve, color=MAIN, label=f"classifier, AUC {interval_text(measured.auc)}", linewidth=2
     )
     for point in measured.operating_points:
-        place = 1 - point["specificity"].value, point["sensitivity"].value
-        if np.isfinite(place).all():
-            axes.plot(*place, "o", color=MAIN, markersize=5, clip_on=False)
+        false_alarms = 1 - point["specificity"].value
+        sensitivity = point["sensitivity"].value
+        if np.isfinite((false_alarms, sensitivity)).all():
+            axes.plot(false_alarms, sensitivity, "o", color=MAIN, markersize=5, clip_on=False)
             # Near the right edge the text would be cut off. There it is written left of its point.
-            right = place[0] > 0.85
+            near_right_edge = false_alarms > 0.85
             axes.annotate(
                 f"P > {point['threshold']:.2g}",
-                place,
-                xytext=(-7 if right else 7, -12),
+                (false_alarms, sensitivity),
+                xytext=(-7 if near_right_edge else 7, -12),
                 textcoords="offset points",
-                horizontalalignment="right" if right else "left",
+                horizontalalignment="right" if near_right_edge else "left",
                 fontsize=7.5,
             )
     _unit_square(axes, "1 − specificity", "sensitivity")
@@ -249,15 +262,20 @@ def _draw_roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 def _draw_precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    """Draw the curve of precision over recall; False if there is none."""
     measured = _comparison(metrics, "precision_recall")
     if measured is None:
         return False
     curve = _curve_arrays(measured.precision_recall, "recall", "precision")
     if curve is None:
         return False
-    share = measured.positive / measured.n
+    prevalence = measured.positive / measured.n  # the precision of guessing
     axes.axhline(
-        share, color=DIM, linewidth=1, linestyle=_DASHES[1], label=f"prevalence {share:.2f}"
+        prevalence,
+        color=DIM,
+        linewidth=1,
+        linestyle=_DASHED,
+        label=f"prevalence {prevalence:.2f}",
     )
     average = interval_text(measured.measures["average_precision"])
     axes.plot(*curve, color=MAIN, label=f"average precision {average}")
@@ -266,6 +284,7 @@ def _draw_precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool
 
 
 def _draw_reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    """Draw the observed share of malignant regions over the predicted; False without groups."""
     measured = _comparison(metrics, "reliability")
     if measured is None:
         return False
@@ -274,14 +293,16 @@ def _draw_reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     )
     if curve is None:
         return False
-    predicted, observed, lower, upper, n = curve
-    size = f"{n.min():.0f}"
-    if n.max() > n.min():
-        size += f" to {n.max():.0f}"
-    axes.plot([0, 1], [0, 1], color=DIM, linewidth=1, linestyle=_DASHES[1], label="calibrated")
+    predicted, observed, lower, upper, n_in_group = curve
+    size = f"{n_in_group.min():.0f}"
+    if n_in_group.max() > n_in_group.min():
+        size += f" to {n_in_group.max():.0f}"
+    axes.plot([0, 1], [0, 1], color=DIM, linewidth=1, linestyle=_DASHED, label="calibrated")
     axes.errorbar(
         predicted,
         observed,
+        # Rounding can put an end of the interval on the wrong side by a hair; a length of a bar
+        # must not be negative.
         yerr=np.clip([observed - lower, upper - observed], 0, None),
         color=MAIN,
         marker="o",
@@ -291,22 +312,25 @@ def _draw_reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         label=f"groups of {size} regions",
     )
     for value in thresholds or ():
-        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
+        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DOTTED)
     _unit_square(axes, "predicted probability", "observed share malignant")
     return True
 
 
 def _draw_decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    """Draw net benefit over the threshold probability; False if it was not computed."""
     measured = _comparison(metrics, "decision_curve")
     if measured is None:
         return False
     curve = _curve_arrays(measured.decision_curve, "threshold", "model", "all", "none")
     if curve is None:
         return False
-    t, model, everyone, none = curve
-    axes.plot(t, everyone, color=SECOND, linestyle=_DASHES[1], label="treat every region")
-    axes.plot(t, none, color=DIM, linestyle=_DASHES[2], label="treat none")
-    axes.plot(t, model, color=MAIN, label="treat by classifier")
+    threshold, model, everyone, none = curve
+    axes.plot(threshold, everyone, color=SECOND, linestyle=_DASHED, label="treat every region")
+    axes.plot(threshold, none, color=DIM, linestyle=_DOTTED, label="treat none")
+    axes.plot(threshold, model, color=MAIN, label="treat by classifier")
+    # Treating every region does great harm at high thresholds. The picture leaves this out, so that
+    # the benefits, which are small, can be told apart.
     top = max(float(model.max()), float(everyone[0]), 0.02)
     axes.set(
         xlim=(0, 1),
@@ -315,16 +339,19 @@ def _draw_decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         ylabel="net benefit per region",
     )
     for value in thresholds or ():
-        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
+        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DOTTED)
     axes.grid(color=LINE, linewidth=0.5)
     return True
 
 
 def _draw_null(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    """Draw histograms of the AUCs with shuffled labels; False if labels were not shuffled."""
     null = metrics.null
     if null is None:
         return False
     edges = np.linspace(0, 1, 41)
+    # Labels are shuffled in one or two schemes. The second histogram is hatched, so that the first
+    # is visible behind it.
     for (name, scheme), colour, hatch in zip(
         null.schemes.items(), (MAIN, SECOND), ("", "////"), strict=False
     ):
@@ -346,6 +373,10 @@ def _draw_null(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 def _draw_reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    """Draw the AUC of each reader above that of the classifier in the same regions.
+
+    The result is False if no reader has an AUC, or if there is no histology.
+    """
     readers = {}
     for reader, result in metrics.readers.items():
         if np.isfinite(result.auc.value):
@@ -353,11 +384,12 @@ def _draw_reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> boo
     if not readers or metrics.histology is None or metrics.histology.roc is None:
         return False
     styles = (("auc", INK, "s", "reader", 0.14), ("cad_auc", MAIN, "o", "classifier", -0.14))
-    for key, colour, marker, label, shift in styles:
+    for attribute, colour, marker, label, shift in styles:
         for row, result in enumerate(readers.values()):
-            interval = getattr(result, key)
+            interval = getattr(result, attribute)
             if np.isnan(interval.value):
                 continue
+            # An interval without ends, as of very few regions, becomes its point alone.
             ends = []
             for end in (interval.lower, interval.upper):
                 ends.append(interval.value if np.isnan(end) else end)
@@ -368,9 +400,10 @@ def _draw_reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> boo
                 marker,
                 color=colour,
                 markersize=5,
-                label=f"{label}, same regions" if row == 0 else None,
+                label=f"{label}, same regions" if row == 0 else None,  # once in the legend
             )
     axes.set_yticks(range(len(readers)), list(readers))
+    # The first reader is on top, and above him is room for the legend.
     axes.set(xlabel="AUC against histology, 95 % interval", ylim=(len(readers) - 0.4, -0.9))
     axes.axvline(0.5, color=LINE)
     axes.grid(axis="x", color=LINE, linewidth=0.5)
@@ -378,53 +411,62 @@ def _draw_reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> boo
 
 
 def _draw_ceiling(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    """Draw how far each reader and the classifier are from the mean of the other readers.
+
+    The last row has the classifier's distance to the mean of all readers, and the part of it that
+    the readers' own scatter explains. The result is False if this was not measured.
+    """
     ceiling = metrics.ceiling
     if ceiling is None or not ceiling.against_others or np.isnan(ceiling.share.value):
         return False
     readers = ceiling.against_others
     styles = (("brier", INK, "s", "reader"), ("classifier_brier", MAIN, "o", "classifier"))
-    for key, colour, marker, label in styles:
+    for measure, colour, marker, label in styles:
         axes.plot(
-            [row[key] for row in readers.values()],
+            [distances[measure] for distances in readers.values()],
             range(len(readers)),
             marker,
             color=colour,
             markersize=5,
             label=f"{label} to the others' mean",
         )
-    last = len(readers)
+    last_row = len(readers)
     axes.barh(
-        last,
+        last_row,
         ceiling.distance,
         height=0.35,
         color=PAPER,
         edgecolor=MAIN,
         label="classifier to the mean of all",
     )
-    axes.barh(last, ceiling.scatter, height=0.35, color=DIM, label="of it the readers' scatter")
-    axes.set_yticks(range(last + 1), [*readers, "all"])
-    axes.set(xlabel="mean squared distance", xlim=(0, None), ylim=(last + 0.5, -2.1))
+    axes.barh(last_row, ceiling.scatter, height=0.35, color=DIM, label="of it the readers' scatter")
+    axes.set_yticks(range(last_row + 1), [*readers, "all"])
+    # The first reader is on top, and above him is room for the legend.
+    axes.set(xlabel="mean squared distance", xlim=(0, None), ylim=(last_row + 0.5, -2.1))
     axes.grid(axis="x", color=LINE, linewidth=0.5)
     axes.set_axisbelow(True)
     return True
 
 
 def _draw_reject(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    """Draw errors and costs over the share of regions referred; False if not computed."""
     if metrics.reject is None:
         return False
     curve = _curve_arrays(metrics.reject.curve, "reject_rate", "error_rate", "cost")
     if curve is None:
         return False
-    order = np.argsort(curve[0], kind="stable")
-    rate, error, cost = (v[order] for v in curve)
-    axes.plot(rate, error, color=MAIN, marker="o", markersize=3, label="errors per region")
+    by_share_referred = np.argsort(curve[0], kind="stable")
+    share_referred, errors, costs = (values[by_share_referred] for values in curve)
     axes.plot(
-        rate,
-        cost,
+        share_referred, errors, color=MAIN, marker="o", markersize=3, label="errors per region"
+    )
+    axes.plot(
+        share_referred,
+        costs,
         color=SECOND,
         marker="s",
         markersize=3,
-        linestyle=_DASHES[1],
+        linestyle=_DASHED,
         label="cost per region",
     )
     axes.set(

@@ -102,19 +102,21 @@ def headline(
     sentences_of: dict[int, RegionSentences] = {}
     for view in views:
         of_region = RegionSentences(
-            view,
-            where_words(view, views, words),
-            tool_words(view, words),
-            belief_words(view, words),
-            readers_words(view.region, patient.readers, words),
-            action_words(view, man_reason, words),
+            view=view,
+            where=where_words(view, views, words),
+            tool=tool_words(view, words),
+            belief=belief_words(view, words),
+            readers=readers_words(view.region, patient.readers, words),
+            action=action_words(view, man_reason, words),
         )
         sentences.append(of_region)
         sentences_of[id(view.region)] = of_region
     lesions = []
     for region in patient.head:
         lesions.append((sentences_of[id(region)], _first_to(patient, region, words)))
-    note = metrics.patient_level.note if metrics.patient_level else ""
+
+    # How far the probabilities can be trusted, the limits of the decisions, and whether regions are
+    # marks. Models may have different limits: each pair of limits is stated once.
     reliable = _reliable(results, metrics, patient, models, man, words)
     limits = set()
     for view in views:
@@ -137,11 +139,15 @@ def headline(
         )
         reliable.append((text, True))
     elif _one_size(views):
+        # Nothing calls these regions marks, but their equal size suggests it.
         reliable.append((words.say(_ONE_SIZE), True))
+
+    # A run that compared two studies of the man knows which is the latest.
     compared = results.earlier.get(patient.patient, [])
     latest = compared[0].study_id if compared else ""
     cancer = cancer_words(results, words)
     place = _where_cancer_is(results, models, words)
+    note = metrics.patient_level.note if metrics.patient_level else ""
     return {
         "histology": known_words(patient, cancer, words),
         "man": man_words(patient, man, cancer, place, note, words),
@@ -189,16 +195,16 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
         Place, size and image of the region, separated by commas. A text says so where the place is
         not known; the size is left out where it was not measured.
     """
-    size = []
+    sizes = []
     if "diameter" in view.facts:
-        size.append(words.say("axial diameter {diameter}", diameter=view.facts["diameter"]))
+        sizes.append(words.say("axial diameter {diameter}", diameter=view.facts["diameter"]))
     if "volume" in view.facts:
-        size.append(view.facts["volume"])
-    if size and (view.mark or _one_size(views)):
+        sizes.append(view.facts["volume"])
+    if sizes and (view.mark or _one_size(views)):
         of_mark = "size of the mark: {size} (the lesion's size is not known)"
-        size = [words.say(of_mark, size=", ".join(size))]
+        sizes = [words.say(of_mark, size=", ".join(sizes))]
     unknown = words.say("place not known (no gland mask, no zone)")
-    return ", ".join([view.place or unknown, *size, image_text(view, words)])
+    return ", ".join([view.place or unknown, *sizes, image_text(view, words)])
 
 
 def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
@@ -335,25 +341,31 @@ def readers_words(region: RegionResult, readers: Sequence[str], words: Wording =
     """
     if not region.scores:
         return words.say("not scored by a reader")
-    silent = [reader for reader in readers if reader not in dict(region.scores)]
-    disagrees = ""
+    text = ", ".join(f"{reader} {score}" for reader, score in region.scores)
+    scales = set(region.scales.values())
+    if len(scales) == 1:  # scores on several scales have no common name
+        name = _SCALES.get(scales.pop(), "")
+        # Of the names only this one needs a translation.
+        scale = words.say(name) if name == _SCALES["likert5"] else name
+        if scale:  # the scale from 0 to 1 has no name
+            text += f" ({scale})"
+    without_score = [reader for reader in readers if reader not in dict(region.scores)]
+    if without_score:
+        text += f", {words.say('none by {readers}', readers=', '.join(without_score))}"
+
+    # The last phrases: whether the readers agree with each other, and the tool with them.
+    disagreement = ""
     if _estimate_disagrees(region):
         estimate = words.say(
             "the tool's estimate of the readers ({belief}) disagrees with them",
             belief=probability_text(region.belief),
         )
-        disagrees = f"; {estimate}"
-    text = ", ".join(f"{reader} {score}" for reader, score in region.scores)
-    scales = set(region.scales.values())
-    if len(scales) == 1:
-        name = _SCALES.get(scales.pop(), "")
-        text += f" ({words.say(name) if name == _SCALES['likert5'] else name})"
-    if silent:
-        text += f", {words.say('none by {readers}', readers=', '.join(silent))}"
+        disagreement = f"; {estimate}"
     if not region.readers_agree or region.readers_mean is None:
-        return f"{text}{disagrees}"
+        return f"{text}{disagreement}"
     side = words.say(side_of_half(region.readers_mean))
-    return f"{text}; {words.say(_AGREE[region.readers_agree], side=side)}{disagrees}"
+    agreement = words.say(_AGREE[region.readers_agree], side=side)
+    return f"{text}; {agreement}{disagreement}"
 
 
 def _estimate_disagrees(region: RegionResult) -> bool:
@@ -388,8 +400,9 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
         result of histology.
     """
     region = view.region
-    limits = view.thresholds
     histology = _known_words(region, words)
+
+    # A region without a decision: the text says why, unless the page has said it of the man.
     if region.decision == "":
         why = _reasons_text(region.decision_reason, words)
         if not why:
@@ -397,14 +410,17 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
         if region.decision_reason and region.decision_reason == list(man_reason):
             why = ""
         if histology and not why:
-            alone = words.say("no decision of the tool, for the reason given above")
-            return f"{histology}; {alone}"
+            no_decision = words.say("no decision of the tool, for the reason given above")
+            return f"{histology}; {no_decision}"
         if not why:
             return words.say("No decision, for the reason given above")
         if histology:
-            return f"{histology}; {words.say('no decision of the tool: {reason}', reason=why)}"
+            no_decision = words.say("no decision of the tool: {reason}", reason=why)
+            return f"{histology}; {no_decision}"
         return words.say("No decision: {reason}", reason=why)
-    why = _why(region, limits, words)
+
+    # A region with histology: histology says what to do, and the decision is given beside it.
+    why = _why(region, view.thresholds, words)
     if histology:
         by_tool = region.decision_before_histology
         if by_tool == region.decision_model != region.decision:
@@ -416,6 +432,8 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
         decision = words.say(region.decision)
         decided = words.say("the tool's decision: {decision}", decision=decision)
         return f"{histology}; {decided}, {why}" if why else f"{histology}; {decided}"
+
+    # A region without histology: the decision says what to do.
     if region.decision == "refer":
         several = len(region.scores) > 1
         sentence = "Refer to a joint reading" if several else "Refer to a second radiologist"
@@ -488,6 +506,8 @@ def known_words(patient: PatientView, cancer: str, words: Wording = ENGLISH) -> 
             proven.append(f"{region.roi} ({histology_in(region, words)})")
     names = ", ".join(proven)
     regions = words.count(len(proven), "region {names}", "regions {names}", names=names)
+
+    # First which regions have cancer, then what is left to do.
     if not proven:
         sentence = "Histology is known of every region: no {cancer}."
         text = words.say(sentence, cancer=cancer)
@@ -522,39 +542,45 @@ def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wordin
     reasons. For any other region it says whether the region's number lies below, between or above
     the site's two limits.
     """
-    against = region.decision == "refer" and bool(region.decision_reason)
-    if against and (not limits or region.decision_model not in _WOULD):
+    # Only a region that is referred for stated reasons has reasons against the thresholds. One that
+    # is referred because its number lies between the thresholds has none.
+    referred_for_reasons = region.decision == "refer" and bool(region.decision_reason)
+    if referred_for_reasons and (not limits or region.decision_model not in _WOULD):
+        # There is no decision of the thresholds that could be named beside the reasons.
         return _reasons_text(region.decision_reason, words)
     if not limits:
         return ""
-    low, high = (probability_text(limit) for limit in limits)
+
+    lower_limit, upper_limit = limits
     number = probability_text(region.probability)
     if not region.of_cancer:
         number = words.say("the readers' suspicion of {number}", number=number)
-    if against:
+    if referred_for_reasons:
         return words.say(
             _WOULD[region.decision_model],
             number=number,
-            limit=low if region.decision_model == "benign" else high,
+            limit=probability_text(
+                lower_limit if region.decision_model == "benign" else upper_limit
+            ),
             reasons=_reasons_text(region.decision_reason, words),
         )
     if region.decision == "refer":
         return words.say(
             "{number} lies between the site's limits for a region ({benign}, {malignant})",
             number=number,
-            benign=_benign_sentence(limits[0], words),
-            malignant=_malignant_sentence(limits[1], words),
+            benign=_benign_sentence(lower_limit, words),
+            malignant=_malignant_sentence(upper_limit, words),
         )
-    crossed = _crosses(region, limits)
+    range_crosses_limit = _crosses(region, limits)
     if region.decision == "benign":
         sentence = "{number} is below the site's limit of {limit} for a region"
-        if crossed:
+        if range_crosses_limit:
             sentence += ", but its range reaches above it"
-        return words.say(sentence, number=number, limit=low)
+        return words.say(sentence, number=number, limit=probability_text(lower_limit))
     sentence = "{number} is above the site's limit of {limit} for a region"
-    if crossed:
+    if range_crosses_limit:
         sentence += ", but its range reaches below it"
-    return words.say(sentence, number=number, limit=high)
+    return words.say(sentence, number=number, limit=probability_text(upper_limit))
 
 
 def _benign_sentence(threshold: float, words: Wording) -> str:
@@ -575,7 +601,8 @@ def _crosses(region: RegionResult, limits: tuple[float, float]) -> bool:
     """Tell whether the limit that led to the region's decision lies within the region's range."""
     if region.probability_range is None:
         return False
-    limit = limits[1] if region.decision == "malignant" else limits[0]
+    lower_limit, upper_limit = limits
+    limit = upper_limit if region.decision == "malignant" else lower_limit
     low, high = region.probability_range
     return low < limit < high
 
@@ -615,11 +642,11 @@ def man_words(
         comma, space or full stop.
     """
     top = patient.top
-    head = patient.head
     if top is None:
         why = words.say("no region of this man has a probability, see what was missing or failed.")
         return f": {why}"
-    order = [*head, *(region for region in patient.ranked if region not in head)]
+    head = patient.head
+    in_order = [*head, *(region for region in patient.ranked if region not in head)]
     decision = man.decision if man is not None else patient.decision
     reasons = man.decision_reason if man is not None else []
     histology_known = patient.histology_known
@@ -628,16 +655,20 @@ def man_words(
         # says what to do.
         sentences = [f": {_reasons_text(reasons, words)}." if reasons else "."]
     else:
-        sentences = [_follows(decision, order, words)]
+        sentences = [_follows(decision, in_order, words)]
     if reasons and not histology_known:
         sentences.append(_sentence(_reasons_text(reasons, words)))
-    elif decision == "refer" and not any(region.decision == "refer" for region in order):
+    elif decision == "refer" and not any(region.decision == "refer" for region in in_order):
+        # No region explains why the man is referred, and neither does a stated reason.
         sentences.append(words.say("Something is missing or failed, so that benign is not stated."))
-    if len(patient.regions) > 1:
+
+    if len(patient.regions) > 1:  # of a single region, it is clear which is most suspicious
         sentences.append(_firsts(patient, top, words))
     if not decision:
         sentences += _disagreements(patient, words)
     sentences += _unscored(patient, words)
+
+    # The last sentence: the probability of the whole man, or why there is none.
     if man is None or man.probability is None:
         if none:
             sentences.append(
@@ -658,6 +689,8 @@ def man_words(
     if man.probability_range is not None:
         ends = range_text(man.probability_range, words)
         text += f" ({words.say('{range} of many men so judged', range=ends)})"
+    # The limit for a man decides between benign and refer. It plays no part in another decision,
+    # nor where histology is known.
     if man.lower is not None and decision not in ("", "malignant") and not histology_known:
         sentence = (
             "below the site's limit of {limit} for a man whose regions all are benign"
@@ -688,12 +721,15 @@ def _sentence(text: str) -> str:
     return f"{upper_first(text)}."
 
 
-def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> str:
-    """Say what to do with a man's regions, in the order of ``order``."""
-    unproven = [region for region in order if region.truth is None]
-    proven = [region for region in order if region.truth]
-    targets = [region for region in unproven if region.decision == "malignant"]
-    again = [region for region in unproven if region.decision == "refer"]
+def _follows(decision: str, regions: Sequence[RegionResult], words: Wording) -> str:
+    """Say what to do with a man's regions, in the order in which they are given.
+
+    The text follows the word of the man's decision directly, so it begins with a colon or a space.
+    """
+    without_histology = [region for region in regions if region.truth is None]
+    proven = [region for region in regions if region.truth]
+    targets = [region for region in without_histology if region.decision == "malignant"]
+    referred = [region for region in without_histology if region.decision == "refer"]
     proof = ""
     if proven:
         proof = words.count(
@@ -707,19 +743,19 @@ def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> st
         if targets:
             named = _names_of_regions(targets, words)
             clauses.append(words.say("consider {regions} for biopsy", regions=named))
-        if again:
-            named = _names_of_regions(again, words)
-            clauses.append(words.say(_READ_AGAIN[_whom(again)], regions=named))
+        if referred:
+            named = _names_of_regions(referred, words)
+            clauses.append(words.say(_READ_AGAIN[_whom(referred)], regions=named))
         if proof:
             clauses.append(proof)
         return f": {'; '.join(clauses)}."
     if decision == "refer":
         # If no region is referred, the reason for "refer" lies with the man as a whole. Then the
         # regions called malignant are read again, or else all regions without histology.
-        regions_to_read = again or targets or unproven
-        after = f"; {proof}" if proof else ""
-        reading = words.say(_WHOM[_whom(again)])
-        return f" {reading}: {_names_of_regions(regions_to_read, words)}{after}."
+        regions_to_read = referred or targets or without_histology
+        last_clause = f"; {proof}" if proof else ""
+        reading = words.say(_WHOM[_whom(referred)])
+        return f" {reading}: {_names_of_regions(regions_to_read, words)}{last_clause}."
     if decision == "benign":
         return f": {words.say('every region is.')}"
     # A page or sheet without a decision also says what to do.
@@ -743,7 +779,7 @@ def _whom(regions: Sequence[RegionResult]) -> str:
     """Return who reads regions again: ``joint``, ``second``, or ``other`` if they differ.
 
     If several readers scored a region, they read the region again together. If one reader or none
-    did, a second radiologist reads it.
+    did, a second radiologist reads it. Without regions the result is ``other``.
     """
     whom = set()
     for region in regions:
@@ -755,7 +791,7 @@ def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
     """Name the region most suspicious to the tool and the one most suspicious to the readers."""
     number = probability_text(top.probability)
     first = f"{_names_of_regions([top], words)} ({number})"
-    of_readers = patient.readers_first
+    of_readers = patient.readers_first  # None if nobody has scored a region
     if of_readers is None:
         return words.say("Most suspicious to the tool: {first}.", first=first)
     if of_readers is top:
@@ -769,10 +805,10 @@ def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
 
 def _disagreements(patient: PatientView, words: Wording) -> list[str]:
     """Name the regions where the tool's estimate of the readers' mean contradicts this mean."""
-    against = [region for region in patient.ranked if _estimate_disagrees(region)]
-    if not against:
+    disputed = [region for region in patient.ranked if _estimate_disagrees(region)]
+    if not disputed:
         return []
-    named = _names_of_regions(against, words)
+    named = _names_of_regions(disputed, words)
     return [words.say("Tool and readers disagree on {regions}.", regions=named)]
 
 
@@ -805,6 +841,7 @@ def _about(
     unknown = []
     for study in studies:
         stated += [words.again(text) for text in study.acquired]
+    # Each region of a man states his age and PSA, so the first tells.
     region = patient.regions[0] if patient.regions else None
     age = region.age if region else None
     psa = region.psa if region else None
@@ -812,8 +849,9 @@ def _about(
     # If the run knows which study is the latest, the gland volume of this study is shown.
     # Otherwise, or if it has no volume, the volume of the first study that has one is shown.
     studies_with_gland = [study for study in studies if study.gland_ml]
-    studies_with_gland.sort(key=lambda study: study.study != latest)
-    gland = studies_with_gland[0].gland_ml if studies_with_gland else None
+    studies_with_gland.sort(key=lambda study: study.study != latest)  # the latest comes first
+    gland_ml = studies_with_gland[0].gland_ml if studies_with_gland else None
+
     if age is None:
         unknown.append(words.say("age"))
     else:
@@ -826,12 +864,15 @@ def _about(
         unknown.append(words.say("PSA density"))
     else:
         stated.append(words.say("PSA density {density} ng/mL²", density=f"{density:.2f}"))
-    if gland:
-        stated.append(words.say("gland {volume} mL", volume=f"{gland:.0f}"))
+    if gland_ml:
+        stated.append(words.say("gland {volume} mL", volume=f"{gland_ml:.0f}"))
     else:
         unknown.append(words.say("gland volume"))
     if not any(study.acquired for study in studies):
+        # Date and scanner come first here, as they do among the stated facts.
         unknown.insert(0, words.say("study date and scanner"))
+
+    # A dictionary keeps the order of the names, and each name once.
     missing: dict[str, None] = {}
     for study in studies:
         missing.update(dict.fromkeys(study.missing))
@@ -862,9 +903,10 @@ def _reliable(
     sentences = [_trained(metrics, models, simulated, words)]
     if simulated:
         sentences.insert(0, (words.say("This patient is simulated."), True))
+
+    # Only in a prediction there is a model whose training regions are others than these.
     unlike = [region for region in patient.ranked if region.unlike]
     compared = [region for region in patient.regions if region.compared]
-    failures = len(patient.faults)
     if results.run.get("kind") == "predict":
         if unlike:
             sentence = "Unlike the training in {images}: {regions}, less to be trusted."
@@ -882,6 +924,7 @@ def _reliable(
             sentences.append(
                 (words.say("Not compared with the training: the model keeps no limits."), True)
             )
+
     if man is not None and man.probability is not None:
         text = words.say(
             "The man's number is of cancer in any of his outlined regions, so it is never below "
@@ -893,12 +936,13 @@ def _reliable(
         sentences.append((text, False))
     if not any(region.of_cancer for region in patient.regions):
         sentences.append((words.say(_OF_READERS), True))
-    if failures:
+    n_failures = len(patient.faults)
+    if n_failures:
         text = words.count(
-            failures,
+            n_failures,
             "{number} result failed, see below.",
             "{number} results failed, see below.",
-            number=str(failures),
+            number=str(n_failures),
         )
         sentences.append((text, True))
     return sentences
@@ -920,10 +964,12 @@ def unlike_images(regions: Sequence[RegionResult], words: Wording) -> str:
         Names of the images in the order in which they first occur, joined by the word for "and";
         empty without regions.
     """
-    images = {}
+    images: dict[str, None] = {}  # a dictionary keeps the order, and each image once
     for region in regions:
         for group in region.unlike.split(","):
-            images[group.split()[0].rstrip(":")] = True
+            # A group of features begins with the name of its image.
+            first_word = group.split()[0]
+            images[first_word.rstrip(":")] = None
     return words.say(" and ").join(images)
 
 
@@ -940,7 +986,9 @@ def _one_size(views: Sequence[RegionView]) -> bool:
     Such outlines are marks that were set at lesions. Outlines of lesions differ in size.
     """
     sizes = {(view.facts.get("diameter"), view.facts.get("volume")) for view in views}
-    return len(views) >= 3 and len(sizes) == 1 and None not in sizes.pop()
+    all_equal = len(sizes) == 1
+    # Two lesions may have one size by chance. A size that was not measured says nothing.
+    return len(views) >= 3 and all_equal and None not in sizes.pop()
 
 
 def _trained(
@@ -948,8 +996,10 @@ def _trained(
 ) -> tuple[str, bool]:
     """Name the models and the patients they were trained on, and say how accurate they are.
 
-    The second value is True if the text asks for caution.
+    ``simulated`` says whether the patients of this run are simulated. The second value is True if
+    the text asks for caution.
     """
+    # Which models, and what they were trained on.
     descriptions = []
     for model in models:
         training = model.get("training") or {}
@@ -959,10 +1009,10 @@ def _trained(
             if training.get("simulated"):
                 sentence = "{name}, trained on {patients} simulated patients"
             described = words.say(sentence, name=described, patients=str(training["patients"]))
-        stated = (model.get("prevalence") or {}).get("stated")
-        if stated is not None:
+        prevalence = (model.get("prevalence") or {}).get("stated")
+        if prevalence is not None:
             moved = words.say(
-                "moved to a place where {share} of men have cancer", share=f"{stated:.3g}"
+                "moved to a place where {share} of men have cancer", share=f"{prevalence:.3g}"
             )
             described += f", {moved}"
         descriptions.append(described)
@@ -970,22 +1020,25 @@ def _trained(
         text = words.say("Model {models}.", models="; ".join(descriptions))
     else:
         text = words.say("Trained on the other patients of this run, this one left out.")
-    caution = any((model.get("training") or {}).get("simulated") for model in models)
-    if caution and not simulated:
+    trained_on_simulated = any((model.get("training") or {}).get("simulated") for model in models)
+    if trained_on_simulated and not simulated:
         text += f" {words.say('Its accuracy and its ranges in real patients are not known.')}"
+
+    # How accurate they are: measured in this run if its histology allows it, else in the training.
     histology = metrics.histology
-    measured_here = histology is not None and isfinite(histology.auc.lower)
-    if not measured_here and (simulated or not caution):
+    measured_in_this_run = histology is not None and isfinite(histology.auc.lower)
+    if not measured_in_this_run and (simulated or not trained_on_simulated):
         # The text added here says how accurate the model was in its training. It is left out for
         # real patients if the training patients were simulated, because it would tell nothing
         # about real patients.
         text += f" {_at_training(metrics, models, words)}"
-    if histology is not None and measured_here:
-        chance = histology.auc.lower <= 0.5
+    caution = trained_on_simulated
+    if histology is not None and measured_in_this_run:
+        perhaps_guessing = histology.auc.lower <= 0.5  # a guess has an AUC of one half
         sentence = (
             "Against histology AUC {auc} (95% interval, {regions} regions of {patients} patients)."
         )
-        if chance:
+        if perhaps_guessing:
             sentence = (
                 "Against histology AUC {auc} (95% interval, {regions} regions of {patients} "
                 "patients): it may be no better than guessing."
@@ -997,7 +1050,7 @@ def _trained(
             patients=str(histology.patients),
         )
         text += f" {counted}"
-        caution = caution or chance
+        caution = caution or perhaps_guessing
     return text, caution
 
 
@@ -1031,12 +1084,13 @@ def _at_training(metrics: Summary, models: Sequence[JsonObject], words: Wording)
 
 def _where_cancer_is(results: Results, models: Sequence[JsonObject], words: Wording) -> str:
     """Say whether a man's probability is of cancer in his outlined regions or anywhere in him."""
-    described = [*models, results.run]
-    for model in described:
-        joint = model.get("joint")
+    # A validation has no model; its joint model is described in the run itself.
+    for described in [*models, results.run]:
+        joint = described.get("joint")
         if joint and not joint.get("leak"):
             return words.say("in the outlined regions of this man")
         if joint:
+            # This joint model counts cancer outside the outlined regions, too: the leak.
             break
     return words.say("in this man")
 
@@ -1061,7 +1115,7 @@ def _other_regions(patient: PatientView, words: Wording) -> str:
         listed = "; ".join(groups)
         text = words.say("Regions without a card of their own: {regions}.", regions=listed)
         sentences.append(text)
-    if len(patient.head) > 2:
+    if len(patient.head) > 2:  # the first two are explained beside them
         sentences.append(
             words.say(
                 "Order: the tool's first, the readers' first, proven cancer, then by decision and "

@@ -97,12 +97,15 @@ class StudyImages:
     @property
     def slice_numbers(self) -> list[int]:
         """Return the number of every shown slice in the whole series, counted from 1."""
+        # The last entry of ``slice_numbers`` is the number of slices of the whole series. Without
+        # these numbers the shown slices are counted, and 0 takes the place of the last entry.
         shown = range(1, len(self.z_mm) + 1)
-        return [int(n) for n in self.meta.get("slice_numbers", [*shown, 0])[:-1]]
+        return [int(number) for number in self.meta.get("slice_numbers", [*shown, 0])[:-1]]
 
     @property
     def n_slices(self) -> int:
         """Return the number of slices of the whole series, of which a page may show only some."""
+        # The last entry of ``slice_numbers``; without it, the number of shown slices.
         return int(self.meta.get("slice_numbers", [len(self.z_mm)])[-1])
 
     @property
@@ -127,9 +130,10 @@ class StudyImages:
         ids = list(self.rois)
         if "times" not in self.curves or roi_id not in ids:
             return {}
-        row = ids.index(roi_id)
+        row = ids.index(roi_id)  # the rows of the curves are in the order of the regions
         curves = {"times": self.curves["times"]}
         for name, values in self.curves.items():
+            # A study without a fit, for example, has no rows for it.
             if name != "times" and len(values) > row:
                 curves[name] = values[row]
         return curves
@@ -220,15 +224,18 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
     >>> images.layers["t2w"].tolist(), images.roi_map.tolist(), images.sides
     ([[[2.0, 1.0]]], [[[1, 0]]], ('R', 'L', 'A', 'P'))
     """
-    place = (slice(None),) * 3
+    # The slice objects that turn an array with axes z, y and x.
+    turned = (slice(None),) * 3
     sides = ("", "", "", "")
     if "direction" in arrays and _is_upright(arrays["direction"]):
-        place = turn(arrays["direction"])
+        turned = turn(arrays["direction"])
         sides = ("R", "L", "A", "P")
+    turned_z, turned_y, turned_x = turned
     numbers = meta.get("slice_numbers")
     if numbers:
-        meta = {**meta, "slice_numbers": [*numbers[:-1][place[0]], numbers[-1]]}
-    z_mm = np.asarray(arrays["z_mm"], float)[place[0]]
+        # The last entry is the number of all slices, and keeps its place.
+        meta = {**meta, "slice_numbers": [*numbers[:-1][turned_z], numbers[-1]]}
+    z_mm = np.asarray(arrays["z_mm"], float)[turned_z]
     if len(z_mm) > 1 and z_mm[-1] < z_mm[0]:
         # Heights are positions along the slice normal. After the slices were reversed, the normal
         # points to the head, so all heights change their sign.
@@ -236,24 +243,24 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
     layers = {}
     for key in LAYERS:
         if key in arrays:
-            layers[key] = np.asarray(arrays[key], np.float32)[place]
+            layers[key] = np.asarray(arrays[key], np.float32)[turned]
     curves = {}
     for name in ("curve_times", "curve_signal", "curve_concentration", "curve_fit"):
         if name in arrays:
             curves[name.removeprefix("curve_")] = np.asarray(arrays[name], float)
     registration = None
     if "registration" in arrays:
-        registration = np.asarray(arrays["registration"], np.uint8)[:, :, place[1], place[2]]
+        registration = np.asarray(arrays["registration"], np.uint8)[:, :, turned_y, turned_x]
     return StudyImages(
         layers=layers,
-        roi_map=np.asarray(arrays["roi_map"], np.uint8)[place],
+        roi_map=np.asarray(arrays["roi_map"], np.uint8)[turned],
         spacing=(float(arrays["spacing"][0]), float(arrays["spacing"][1])),
         z_mm=z_mm,
         sides=sides,
         curves=curves,
         meta=meta,
         registration=registration,
-        frame=np.asarray(arrays["frame"], bool)[place] if "frame" in arrays else None,
+        frame=np.asarray(arrays["frame"], bool)[turned] if "frame" in arrays else None,
     )
 
 
@@ -280,15 +287,19 @@ def turn(direction: np.ndarray) -> tuple[slice, slice, slice]:
     """
     cosines = np.asarray(direction, float)
     steps = []
-    for axis in (2, 1, 0):
+    for axis in (2, 1, 0):  # the axes of an array are z, y, x
+        # An axis is reversed if it runs against its axis of the patient. An oblique image that
+        # cannot be turned stays as it is.
         is_flipped = _is_upright(cosines) and cosines[axis, axis] < 0
         steps.append(-1 if is_flipped else 1)
-    return slice(None, None, steps[0]), slice(None, None, steps[1]), slice(None, None, steps[2])
+    step_z, step_y, step_x = steps
+    return slice(None, None, step_z), slice(None, None, step_y), slice(None, None, step_x)
 
 
 def _is_upright(direction: np.ndarray) -> bool:
     """Tell whether the axes x, y and z of the grid run closest to the patient's x, y and z."""
-    return list(np.abs(np.asarray(direction, float)).argmax(axis=0)) == [0, 1, 2]
+    closest_axes = np.abs(np.asarray(direction, float)).argmax(axis=0)
+    return list(closest_axes) == [0, 1, 2]
 
 
 def key_slice(images: StudyImages, label: int) -> int | None:
@@ -306,8 +317,9 @@ def key_slice(images: StudyImages, label: int) -> int | None:
     int or None
         None if the region is not on the shown slices.
     """
-    area = (images.roi_map == min(label, 255)).sum(axis=(1, 2))
-    return int(area.argmax()) if area.any() else None
+    inside = images.roi_map == min(label, 255)  # the map stores labels above 255 as 255
+    voxels_on_slice = inside.sum(axis=(1, 2))
+    return int(voxels_on_slice.argmax()) if voxels_on_slice.any() else None
 
 
 class KeyImage(NamedTuple):
@@ -377,7 +389,7 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     z = key_slice(images, label)
     if z is None:
         return []
-    inside = images.roi_map[z] == min(label, 255)
+    inside = images.roi_map[z] == min(label, 255)  # the map stores labels above 255 as 255
     frame = None
     if images.frame is not None:
         frame = images.frame[z]
@@ -395,15 +407,15 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     for key, (title, unit, digits) in LAYERS.items():
         if key not in keys or key not in images.layers:
             continue
-        cut = images.layers[key][z, rows, columns]
+        crop = images.layers[key][z, rows, columns]
         low, high = window(images, key)
         shown.append(
             KeyImage(
                 title=title,
                 unit=unit,
-                source=data_url(_grey(cut, low, high, first=0), quality=90),
-                width=cut.shape[1] * sx,
-                height=cut.shape[0] * sy,
+                source=data_url(_grey(crop, low, high, first=0), quality=90),
+                width=crop.shape[1] * sx,
+                height=crop.shape[0] * sy,
                 outline=outline(inside[rows, columns]),
                 outline_of_others=outline(other_regions[rows, columns]),
                 neighbours=neighbours,
@@ -426,15 +438,21 @@ def _b_words(images: StudyImages) -> str:
 def _neighbouring_regions(
     images: StudyImages, other_regions: np.ndarray, labels: np.ndarray
 ) -> list[tuple[str, float, float]]:
-    """Return name and position (mm) of each region on a picture besides the region it shows."""
+    """Return name and position (mm) of each region on a picture besides the region it shows.
+
+    ``other_regions`` says of each voxel of the picture whether it is in another region, and
+    ``labels`` has the label of each voxel.
+    """
     sx, sy = images.spacing
     neighbours = []
     for name, facts in images.rois.items():
         label = min(int(facts.get("label", 0)), 255)
         voxels = np.argwhere(other_regions & (labels == label))
         if len(voxels):
-            y, x = voxels.mean(axis=0) + 0.5
-            neighbours.append((name, round(float(x * sx), 1), round(float(y * sy) + 1, 1)))
+            y, x = voxels.mean(axis=0) + 0.5  # the middle of a voxel is half a voxel from its edge
+            x_mm = float(x * sx)
+            y_mm = float(y * sy) + 1  # the base line of the name, so that its middle is at y
+            neighbours.append((name, round(x_mm, 1), round(y_mm, 1)))
     return neighbours
 
 
@@ -478,11 +496,12 @@ def outline(mask: np.ndarray) -> str:
     >>> outline(np.array([[True, True]]))
     'M0 0h2M0 1h2M0 0v1M2 0v1'
     """
+    # An edge lies where a voxel is in the mask and its neighbour is not.
     padded = np.pad(mask, 1).astype(np.int8)
-    across = np.diff(padded, axis=0)[:, 1:-1] != 0  # edges above the voxels of row y
-    along = (np.diff(padded, axis=1)[1:-1] != 0).T  # edges to the left of the voxels of column x
-    pieces = [f"M{a} {y}h{n}" for y, a, n in runs(across)]
-    pieces += [f"M{x} {a}v{n}" for x, a, n in runs(along)]
+    edges_above = np.diff(padded, axis=0)[:, 1:-1] != 0  # [y, x]: above voxel x of row y
+    edges_left = np.diff(padded, axis=1)[1:-1] != 0  # [y, x]: to the left of voxel x of row y
+    pieces = [f"M{x} {y}h{length}" for y, x, length in runs(edges_above)]
+    pieces += [f"M{x} {y}v{length}" for x, y, length in runs(edges_left.T)]
     return "".join(pieces)
 
 
@@ -504,9 +523,12 @@ def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
     >>> runs(np.array([[True, True, False, True]]))
     [(0, 0, 2), (0, 3, 1)]
     """
-    steps = np.diff(np.pad(lines.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+    # Between two columns a step of 1 begins a run, and a step of -1 ends it. Empty columns at both
+    # ends make sure that every run begins and ends.
+    padded = np.pad(lines.astype(np.int8), ((0, 0), (1, 1)))
+    steps = np.diff(padded, axis=1)
     rows, starts = np.nonzero(steps == 1)
-    ends = np.nonzero(steps == -1)[1]
+    _, ends = np.nonzero(steps == -1)
     all_runs = np.stack([rows, starts, ends - starts], axis=1)
     return [(row, start, length) for row, start, length in all_runs.tolist()]
 
@@ -519,21 +541,25 @@ def _crop_of_picture(
     The frame is the gland, or the middle of the image.
     """
     slices = []
-    for axis, step in ((0, spacing[1]), (1, spacing[0])):
+    spacing_x, spacing_y = spacing
+    for axis, voxel_mm in ((0, spacing_y), (1, spacing_x)):  # rows lie along y, columns along x
         size = mask.shape[axis]
-        first, last = _ends(mask, axis)
-        low = first - NEAR_MM / step
-        high = last + NEAR_MM / step
-        least_side = KEY_SIDE_MM / step
+        first, end = _ends(mask, axis)
+        low = first - NEAR_MM / voxel_mm
+        high = end + NEAR_MM / voxel_mm
+        least_side = KEY_SIDE_MM / voxel_mm
         if frame is not None and frame.any():
-            first, last = _ends(frame, axis)
-            low = min(low, first - RIM_MM / step)
-            high = max(high, last + RIM_MM / step)
-            least_side = LEAST_SIDE_MM / step
+            first_of_frame, end_of_frame = _ends(frame, axis)
+            low = min(low, first_of_frame - RIM_MM / voxel_mm)
+            high = max(high, end_of_frame + RIM_MM / voxel_mm)
+            least_side = LEAST_SIDE_MM / voxel_mm
         n = min(size, round(max(high - low, least_side)))
-        start = int(np.clip(round((low + high - n) / 2), 0, size - n))
+        # Region and frame are in the middle of the picture, unless the image ends before.
+        centred_start = round((low + high - n) / 2)
+        start = int(np.clip(centred_start, 0, size - n))
         slices.append(slice(start, start + n))
-    return slices[0], slices[1]
+    rows, columns = slices
+    return rows, columns
 
 
 def _ends(mask: np.ndarray, axis: int) -> tuple[int, int]:
@@ -541,7 +567,8 @@ def _ends(mask: np.ndarray, axis: int) -> tuple[int, int]:
 
     With ``axis`` 1, columns are taken in place of rows. The mask must not be empty.
     """
-    places = np.flatnonzero(mask.any(axis=1 - axis))
+    other_axis = 1 - axis
+    places = np.flatnonzero(mask.any(axis=other_axis))
     return int(places[0]), int(places[-1]) + 1
 
 
@@ -593,7 +620,7 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
         picture; ``labels``, the label map of the regions in the same form.
     """
     n, height, width = images.roi_map.shape
-    columns = math.ceil(math.sqrt(n * height / width))
+    columns = math.ceil(math.sqrt(n * height / width))  # all slices together are about a square
     layers = []
     for key in LAYERS:
         if key in images.layers:
@@ -614,7 +641,9 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
 
 
 def _sprite(images: StudyImages, key: str, columns: int, quality: int | None) -> JsonObject:
+    """Return a layer's picture of all slices, and what turns its grey levels back into values."""
     array = images.layers[key]
+    # A few extreme values would leave few grey levels for all others.
     low, high = _range(array, (0.1, 99.9))
     title, unit, digits = LAYERS[key]
     return {
@@ -634,8 +663,9 @@ def _range(array: np.ndarray, ends: tuple[float, float]) -> tuple[float, float]:
     """Return two percentiles of a layer's finite values, such as the 1st and the 99.5th."""
     finite = array[np.isfinite(array)].astype(float)
     if not finite.size:
-        return 0.0, 1.0
+        return 0.0, 1.0  # an image without any value; any range shows it as empty
     low, high = np.percentile(finite, ends)
+    # In an image of one value both percentiles are equal, but a range must have a width.
     return float(low), float(max(high, low + 1e-6))
 
 
@@ -650,9 +680,11 @@ def _tile(array: np.ndarray, columns: int) -> np.ndarray:
     """Return the slices of an array side by side in one picture, ``columns`` slices in a row."""
     n, height, width = array.shape
     rows = math.ceil(n / columns)
-    full = np.zeros((rows * columns, height, width), np.uint8)
-    full[:n] = array
-    grid = full.reshape(rows, columns, height, width).swapaxes(1, 2)
+    # The last row is filled up with empty slices.
+    slices = np.zeros((rows * columns, height, width), np.uint8)
+    slices[:n] = array
+    # Axes: row of slices, row of voxels, column of slices, column of voxels.
+    grid = slices.reshape(rows, columns, height, width).swapaxes(1, 2)
     return grid.reshape(rows * height, columns * width)
 
 

@@ -37,9 +37,10 @@ def validation_html(
     drawn = draw_figures(metrics, None)
     figures = []
     for name in SHOWN:
-        if name in drawn:
+        if name in drawn:  # a figure without data is not drawn
             title, caption, svg = drawn[name]
             figures.append((title, caption, base64.b64encode(svg.encode()).decode()))
+    # The table has a row for each learner, and a column for each measure against one truth.
     heads = comparison[["against", "measure"]].drop_duplicates().itertuples(index=False)
     columns = [(against, measure) for against, measure in heads]
     rows = []

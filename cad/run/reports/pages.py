@@ -55,9 +55,10 @@ def write_report(run: Path) -> Path:
         When the folder is no finished run, or when its content cannot be shown. A study whose
         images are damaged raises no error; the patient's page says that they are damaged.
     """
-    everything = read_results(run)
-    patients = list_patients(everything)
-    results = open_results(everything)
+    all_results = read_results(run)
+    patients = list_patients(all_results)
+    # From here on only results that are not held back from a person are used.
+    results = open_results(all_results)
     folder = results.folder
     with reading(folder.metrics, "measures of another version"):
         metrics = Summary.from_dict(results.metrics)
@@ -66,6 +67,7 @@ def write_report(run: Path) -> Path:
     def write_page(
         before: PatientView | None, patient: PatientView, after: PatientView | None
     ) -> None:
+        """Write one patient's page, with links to the pages before and after it."""
         with reading(folder.root, f"what the run says of {patient.patient} cannot be shown"):
             page = _patient_page(results, metrics, patient, (before, after))
             write_atomic(folder.page(patient.page), page.encode())
@@ -74,17 +76,19 @@ def write_report(run: Path) -> Path:
     # compressed without the interpreter's lock. list() waits for all threads, and raises the error
     # of the first page that cannot be written.
     with ThreadPoolExecutor(_THREADS) as threads:
-        drawn = threads.submit(draw_figures, metrics, results.thresholds)
+        figures_in_work = threads.submit(draw_figures, metrics, results.thresholds)
         if results.pictured:
-            list(threads.map(write_page, [None, *patients], patients, [*patients[1:], None]))
+            patients_before = [None, *patients[:-1]]
+            patients_after = [*patients[1:], None]
+            list(threads.map(write_page, patients_before, patients, patients_after))
     index = folder.page("index.html")
     with reading(folder.root, "the run's record or measures cannot be shown"):
-        figures = drawn.result()
+        figures = figures_in_work.result()
         for name, (_, _, svg) in figures.items():
             write_atomic(folder.figure(name), svg.encode())
         page = _index_page(results, metrics, decisions, patients, figures)
         write_atomic(index, page.encode())
-    _remove_stale(folder.report, {p.page for p in patients})
+    _remove_stale(folder.report, {patient.page for patient in patients})
     return index
 
 
@@ -92,13 +96,19 @@ def _patient_page(
     results: Results,
     metrics: Summary,
     patient: PatientView,
-    around: tuple[PatientView | None, PatientView | None],
+    neighbours: tuple[PatientView | None, PatientView | None],
 ) -> str:
+    """Return a patient's page as HTML.
+
+    ``neighbours`` are the patients before and after this one, to whose pages the page links.
+    """
+    before, after = neighbours
     content = patient_content(results, metrics, patient)
     studies = content.studies
     regions = content.regions
+
     viewers: list[JsonObject] = []
-    # For each study the position of its viewer in ``viewers``; empty for a study without a viewer.
+    # For each study the position of its viewer in ``viewers``; an empty text for a study without.
     view_index: dict[str, int | str] = {}
     for study in studies:
         view_index[study.study] = ""
@@ -111,23 +121,24 @@ def _patient_page(
         order = [view.region.roi for view in regions]
         for viewer in viewers:
             viewer["regions"].sort(key=lambda region: order.index(region["id"]))
+
     style = asset("report.css")
-    if content.earlier is not None:
+    if content.earlier is not None:  # only the comparison with an earlier study needs this style
         style += asset("earlier.css")
     return template("patient.html.j2").render(
         **_common(results),
         patient=patient,
-        before=around[0],
-        after=around[1],
+        before=before,
+        after=after,
         models=content.models,
         studies=studies,
         head=content.head,
         earlier=content.earlier,
         regions=regions,
-        has_pirads=any(v.pirads for v in regions),
-        of_cancer=any(v.region.of_cancer for v in regions),
+        has_pirads=any(view.pirads for view in regions),
+        of_cancer=any(view.region.of_cancer for view in regions),
         view_index=view_index,
-        map_lines=map_lines() if any(v.sector for v in regions) else "",
+        map_lines=map_lines() if any(view.sector for view in regions) else "",
         viewers=viewers,
         style=style,
         script=asset("viewer.js") + asset("patient.js"),
@@ -141,19 +152,22 @@ def _index_page(
     patients: list[PatientView],
     figures: JsonObject,
 ) -> str:
-    shown = [p for p in patients if not p.blinded]
+    """Return the index page as HTML. ``figures`` has title, caption and SVG text by name."""
+    not_held_back = [patient for patient in patients if not patient.blinded]
     warnings = []
     # If results of some patients are held back from a reader, warnings of the run as a whole are
     # not shown. They could reveal these results.
-    if len(shown) == len(patients):
+    if len(not_held_back) == len(patients):
         run_warnings = results.run.get("warnings") or []
+        # A warning that measures and run both have is shown once.
         warnings = list(dict.fromkeys([*metrics.warnings, *run_warnings]))
     figures_shown = []
     for name, (title, caption, svg) in figures.items():
+        # The program has drawn this SVG text itself, so the template need not escape it.
         figures_shown.append((name, title, caption, Markup(inline(name, svg))))  # noqa: S704
     counts = {}
     for decision in ("malignant", "refer", "benign"):
-        counts[decision] = sum(p.count(decision) for p in shown)
+        counts[decision] = sum(patient.count(decision) for patient in not_held_back)
     return template("index.html.j2").render(
         **_common(results),
         patients=patients,
@@ -166,10 +180,10 @@ def _index_page(
         learned=learned(results.run),
         metric_warnings=warnings,
         figures=figures_shown,
-        disputed=sum(bool(p.disputed) for p in shown),
-        blinded=len(patients) - len(shown),
+        disputed=sum(bool(patient.disputed) for patient in not_held_back),
+        blinded=len(patients) - len(not_held_back),
         counts=counts,
-        statuses=sorted({p.status for p in patients}),
+        statuses=sorted({patient.status for patient in patients}),
         record=_record_sections(results.run),
         style=asset("report.css"),
         script=asset("index.js"),
@@ -179,28 +193,32 @@ def _index_page(
 def _rivals_table(metrics: Summary) -> JsonObject:
     """Return a table of measures of the learner and its rivals (learners for comparison).
 
-    The measures compare predictions with the readers and with histology.
+    The measures compare predictions with the readers and with histology. A star marks a rival's
+    measure that differs from the learner's by more than chance. A measure that no learner has gets
+    no column.
     """
-    kinds = (
+    columns = (
         ("readers", "kl"),
         ("readers", "brier"),
         ("readers", "auc"),
         ("histology", "brier"),
         ("histology", "auc"),
     )
-    cells: dict[str, dict[tuple[str, str], str]] = {}
+    cells_by_learner: dict[str, dict[tuple[str, str], str]] = {}
     for row in metrics.rivals["table"] if metrics.rivals else ():
         text = interval_text(row["value"], MEASURES[row["measure"]].digits)
         mark = " *" if row["beyond_chance"] else ""
-        cells.setdefault(row["learner"], {})[row["against"], row["measure"]] = text + mark
+        cells_of_learner = cells_by_learner.setdefault(row["learner"], {})
+        cells_of_learner[row["against"], row["measure"]] = text + mark
+
     measured: set[tuple[str, str]] = set()
-    for cells_of_learner in cells.values():
+    for cells_of_learner in cells_by_learner.values():
         measured.update(cells_of_learner)
-    shown = [kind for kind in kinds if kind in measured]
+    columns_shown = [column for column in columns if column in measured]
     rows = []
-    for learner, cells_of_learner in cells.items():
-        rows.append([learner, *(cells_of_learner.get(kind, "–") for kind in shown)])
-    head = [f"{MEASURES[measure].title} to {against}" for against, measure in shown]
+    for learner, cells_of_learner in cells_by_learner.items():
+        rows.append([learner, *(cells_of_learner.get(column, "–") for column in columns_shown)])
+    head = [f"{MEASURES[measure].title} to {against}" for against, measure in columns_shown]
     return {"head": head, "rows": rows}
 
 
@@ -212,6 +230,7 @@ def _common(results: Results) -> JsonObject:
         "run": run,
         "model": run.get("model") or None,
         "simulated": bool(run.get("simulated")),
+        # A run without these two settings has no such aim. A template fails on an absent value.
         "costs": {"aim_npv": None, "aim_ppv": None, **decision_settings},
         "thresholds": results.thresholds,
         "scale_bar": SCALE_BAR_MM,
@@ -236,6 +255,7 @@ def _digest(text: str) -> Markup:
 
 @cache
 def _environment(folder: Path) -> jinja2.Environment:
+    """Return what loads the templates of a folder, with the filters by which they write numbers."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,

@@ -118,41 +118,48 @@ def wrapped(passages: Sequence[Passage], width: float, size: float) -> list[Pass
     lines: list[Passage] = []
     for passage in passages:
         line: Passage = []
-        used = 0.0
+        line_width = 0.0
         for word in _words_of_passage(passage, width, size):
-            needed = sum(text_width(run.text, size, run.bold) for run in word)
-            space = text_width(" ", size, word[0].bold) if line else 0.0
-            if line and used + space + needed > width:
+            word_width = sum(text_width(run.text, size, run.bold) for run in word)
+            # The space before a word is in the style in which the word begins.
+            space_width = text_width(" ", size, word[0].bold) if line else 0.0
+            if line and line_width + space_width + word_width > width:
+                # The word does not fit, and begins a new line.
                 lines.append(line)
                 line = []
-                used = 0.0
-                space = 0.0
+                line_width = 0.0
+                space_width = 0.0
             if line:
                 line = [*line, Run(" ", word[0].bold, word[0].colour)]
             line = [*line, *word]
-            used += space + needed
+            line_width += space_width + word_width
         lines.append(line)
     return lines
 
 
 def _words_of_passage(passage: Passage, width: float, size: float) -> list[Passage]:
-    """Split a paragraph into words; a word may have several styles."""
+    """Split a paragraph into words; a word may have several styles.
+
+    A word that is wider than a line (``width``, mm) becomes several words.
+    """
     words: list[Passage] = []
-    joined = False
+    continues_word = False
     for run in passage:
+        # Pieces are words or the space between them. A no-break space belongs to its word.
         for piece in re.findall(r"[\S\u00a0]+|[^\S\u00a0]+", readable(run.text)):
             if piece.isspace():
-                joined = False
+                continues_word = False
                 continue
             for cut in _cut_word(piece, width, size, run.bold):
                 styled = Run(cut, run.bold, run.colour)
-                if joined:
+                if continues_word:
                     words[-1].append(styled)
                 else:
                     words.append([styled])
                 # If a word was cut into pieces, each further piece counts as a new word.
-                joined = False
-            joined = True
+                continues_word = False
+            # Text of another style continues this word, unless a space comes first.
+            continues_word = True
     return words
 
 
@@ -219,7 +226,7 @@ class Paper:
 
     def new_sheet(self) -> None:
         """Begin a sheet; every sheet after the first gets the name at its head."""
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # imported here, because the import takes long
 
         size = (PAGE_WIDTH / _MM_PER_INCH, PAGE_HEIGHT / _MM_PER_INCH)
         figure = Figure(figsize=size, facecolor="white", dpi=CAPTURE_DPI)
@@ -236,6 +243,7 @@ class Paper:
         if figure.axes:
             self._axes = figure.axes[0]
             return
+        # A new sheet gets axes that fill it, in mm from its left upper corner.
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_xlim(0, PAGE_WIDTH)
         axes.set_ylim(PAGE_HEIGHT, 0)
@@ -266,11 +274,11 @@ class Paper:
         """
         for line in lines:
             self.content.append("".join(run.text for run in line))
-            place = x
-            base = y + _RISE * size * _MM_PER_POINT
+            run_x = x
+            base_line = y + _RISE * size * _MM_PER_POINT
             for run in _joined_passages(line):
-                self._write(run.text, place, base, size, run.bold, run.colour)
-                place += text_width(run.text, size, run.bold)
+                self._write(run.text, run_x, base_line, size, run.bold, run.colour)
+                run_x += text_width(run.text, size, run.bold)
             y += line_height(size)
         return y
 
@@ -335,6 +343,7 @@ class Paper:
         side: str = "left",
         halo: str = "",
     ) -> None:
+        """Write text with its base line at ``y``; see :meth:`label` for the arguments."""
         effects = []
         if halo:
             from matplotlib.patheffects import withStroke
@@ -349,7 +358,7 @@ class Paper:
             color=colour,
             horizontalalignment=side,
             verticalalignment="baseline",
-            parse_math=False,
+            parse_math=False,  # a dollar sign is no formula
             path_effects=effects,
         )
 
@@ -387,7 +396,7 @@ class Paper:
 
     def picture(self, source: str, x: float, y: float, width: float, height: float) -> None:
         """Draw a picture, given as a data URL, into a rectangle in mm."""
-        self.content.append(source)
+        self.content.append(source)  # for the property `identity`, a hash of all content
         pixels = _pixels(source)
         # With aspect="auto" the picture fills the rectangle. Voxels need not be square. Any other
         # aspect would change the axes of the sheet, whose units are mm.
@@ -401,6 +410,7 @@ class Paper:
             interpolation="bilinear",
             interpolation_stage="data",
         )
+        # imshow has set the limits of the axes to the picture. They are those of the sheet again.
         self._axes.set_xlim(0, PAGE_WIDTH)
         self._axes.set_ylim(PAGE_HEIGHT, 0)
 
@@ -447,36 +457,43 @@ class Paper:
         x, y, width, height : float
             The rectangle, mm.
         """
-        self.content.append(repr(plot))
-        axis = x + 9.0  # place of the vertical axis
+        # Numbers below are mm, or sizes of type and of lines in points.
+        self.content.append(repr(plot))  # for the property `identity`, a hash of all content
+        # The plot leaves room for labels and titles. One drawing unit is unit_x by unit_y mm.
+        left = x + 9.0
         top = y + 4.2
         unit_x = (width - 11.0) / WIDTH
         unit_y = (height - 11.0) / HEIGHT
+        right = left + WIDTH * unit_x
+        bottom = top + HEIGHT * unit_y
+
         for tick, text in plot.y_ticks:
             tick_y = top + tick * unit_y
-            self.line([axis, axis + WIDTH * unit_x], [tick_y, tick_y], RULE, 0.5)
-            self.label(text, axis - 1, tick_y + 0.8, 6, side="right")
-        bottom = top + HEIGHT * unit_y
+            self.line([left, right], [tick_y, tick_y], RULE, 0.5)
+            self.label(text, left - 1, tick_y + 0.8, 6, side="right")
         for tick, text in plot.x_ticks:
-            tick_x = axis + tick * unit_x
+            tick_x = left + tick * unit_x
             self.line([tick_x, tick_x], [bottom, bottom + 0.8], DIM, 0.5)
             self.label(text, tick_x, bottom + 3.2, 6, side="center")
+
+        # The fit is the text "x,y x,y ..." of an SVG polyline; empty without a fit.
         fit_xs = []
         fit_ys = []
         for pair in plot.fit.split():
             fit_x, fit_y = map(float, pair.split(","))
-            fit_xs.append(axis + fit_x * unit_x)
+            fit_xs.append(left + fit_x * unit_x)
             fit_ys.append(top + fit_y * unit_y)
         if fit_xs:
             self.line(fit_xs, fit_ys, ACCENT, 1.2)
-        xs = [axis + point_x * unit_x for point_x, _ in plot.points]
+        xs = [left + point_x * unit_x for point_x, _ in plot.points]
         ys = [top + point_y * unit_y for _, point_y in plot.points]
         self.line(xs, ys, INK, 0, marker="o", markersize=1.6, markeredgewidth=0)
+
         vertical, horizontal, legend = titles
         self.label(vertical, x, y + 2.2, _fitting_size(vertical, 6.0, width))
-        self.label(horizontal, axis + WIDTH * unit_x, bottom + 6, 6, side="right")
-        room = width - text_width(horizontal, 6.0) - 3
-        self.label(legend, x, bottom + 6, _fitting_size(legend, 6.0, room))
+        self.label(horizontal, right, bottom + 6, 6, side="right")
+        room_for_legend = width - text_width(horizontal, 6.0) - 3
+        self.label(legend, x, bottom + 6, _fitting_size(legend, 6.0, room_for_legend))
 
     def feet(self, texts: Sequence[str]) -> None:
         """Write one line at the foot of each sheet.
@@ -550,7 +567,7 @@ def _joined_passages(line: Passage) -> Passage:
     """Join neighbouring pieces of text of one style, so that a line can be searched and copied."""
     joined: Passage = []
     for run in line:
-        if joined and joined[-1][1:] == run[1:]:
+        if joined and (joined[-1].bold, joined[-1].colour) == (run.bold, run.colour):
             joined[-1] = Run(joined[-1].text + run.text, run.bold, run.colour)
         else:
             joined.append(run)
@@ -561,9 +578,11 @@ def _path(text: str, origin: tuple[float, float], scale: tuple[float, float]) ->
     """Return SVG path data (commands M, h, v and z) as a path of matplotlib, in mm."""
     from matplotlib.path import Path as Outline
 
+    origin_x, origin_y = origin
+    scale_x, scale_y = scale
     places: list[tuple[float, float]] = []
     codes: list[int] = []
-    x = y = 0.0
+    x = y = 0.0  # place of the pen: M sets it, h and v move it along x and y, z closes the line
     for command, numbers in _PEN.findall(text):
         if command == "M":
             x, y = map(float, numbers.split())
@@ -572,7 +591,7 @@ def _path(text: str, origin: tuple[float, float], scale: tuple[float, float]) ->
         elif command == "v":
             y += float(numbers)
         code = {"M": Outline.MOVETO, "z": Outline.CLOSEPOLY}.get(command, Outline.LINETO)
-        places.append((origin[0] + x * scale[0], origin[1] + y * scale[1]))
+        places.append((origin_x + x * scale_x, origin_y + y * scale_y))
         codes.append(int(code))
     return Outline(places or np.empty((0, 2)), codes or None)
 
@@ -601,6 +620,7 @@ def _face(bold: bool) -> Any:
 
 @cache
 def _has_shape(sign: str) -> bool:
+    """Tell whether the font has a shape for a sign, in normal and in bold type."""
     return bool(_face(False).get_char_index(ord(sign)) and _face(True).get_char_index(ord(sign)))
 
 
@@ -609,7 +629,7 @@ def _width_in_points(text: str, bold: bool) -> float:
     """Return the width in points of a text in type of ten points."""
     from matplotlib.textpath import TextToPath
 
-    prop = _font(bold).copy()
-    prop.set_size(10)
-    width, _, _ = TextToPath().get_text_width_height_descent(text, prop, ismath=False)
+    font = _font(bold).copy()  # the font is cached, and its size must not change for others
+    font.set_size(10)
+    width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
     return float(width)

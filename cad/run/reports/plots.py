@@ -33,6 +33,8 @@ class CurvePlot(NamedTuple):
 
 WIDTH = 300.0
 HEIGHT = 130.0
+_LEAST_SPAN = 1e-9
+"""Least length of an axis, so that nothing is divided by zero if all values are equal."""
 
 
 def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
@@ -68,27 +70,33 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
     if values is None or not np.isfinite(values).any():
         values = curve.get("signal")
         quantity = "signal, a.u."
-        fit = None
+        fit = None  # the fit is one of the concentration
     if values is None or not np.isfinite(values).any():
         return None
-    shown = [values] if fit is None else [values, fit]
-    pooled = np.concatenate([v[np.isfinite(v)] for v in shown])
+
+    # The ends of the axes: the ticks, and what noise carries a little beyond the last tick.
+    curves = [values] if fit is None else [values, fit]
+    all_values = np.concatenate([one_curve[np.isfinite(one_curve)] for one_curve in curves])
+    lowest = float(all_values.min())
+    highest = float(all_values.max())
     x_ticks = _ticks(float(minutes.min()), float(minutes.max()))
-    y_ticks = _ticks(min(0.0, float(pooled.min())), float(pooled.max()))
+    y_ticks = _ticks(min(0.0, lowest), highest)
     x_low = float(minutes.min())
     x_high = float(max(minutes.max(), x_ticks[-1]))
-    y_low = min(y_ticks[0], float(pooled.min()))
-    y_high = max(y_ticks[-1], float(pooled.max()))
+    y_low = min(y_ticks[0], lowest)
+    y_high = max(y_ticks[-1], highest)
 
-    x_span = max(x_high - x_low, 1e-9)
-    y_span = max(y_high - y_low, 1e-9)
+    x_span = max(x_high - x_low, _LEAST_SPAN)
+    y_span = max(y_high - y_low, _LEAST_SPAN)
 
     def place(x: float, y: float) -> tuple[float, float]:
+        """Return a point of the plot in drawing units."""
         from_left = round(WIDTH * (x - x_low) / x_span, 1)
         from_top = round(HEIGHT * (1 - (y - y_low) / y_span), 1)
         return from_left, from_top
 
     def places(curve_values: np.ndarray) -> list[tuple[float, float]]:
+        """Return the points of a curve in drawing units, without values that are not finite."""
         finite = np.isfinite(curve_values)
         return [place(x, y) for x, y in zip(minutes[finite], curve_values[finite], strict=True)]
 
@@ -96,23 +104,27 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
     return CurvePlot(
         points=places(np.asarray(values)),
         fit=" ".join(f"{x},{y}" for x, y in fitted),
-        x_ticks=[(place(t, y_low)[0], f"{t:g}") for t in x_ticks],
-        y_ticks=[(place(x_low, t)[1], f"{t:g}") for t in y_ticks],
+        x_ticks=[(place(tick, y_low)[0], f"{tick:g}") for tick in x_ticks],
+        y_ticks=[(place(x_low, tick)[1], f"{tick:g}") for tick in y_ticks],
         quantity=quantity,
     )
 
 
 def _ticks(low: float, high: float, about: int = 4) -> list[float]:
     """Return round numbers, about ``about`` of them, that cover [low, high] at equal steps."""
-    raw = max(high - low, 1e-9) / about
-    power = 10.0 ** math.floor(math.log10(raw))
-    multiples = np.array([1.0, 2.0, 2.5, 5.0, 10.0])
-    step = float((multiples * power)[multiples * power >= raw * 0.999][0])
-    # Noise may carry values a little beyond the first and the last tick. No further tick is added
-    # for these values.
+    exact_step = max(high - low, _LEAST_SPAN) / about
+    power_of_ten = 10.0 ** math.floor(math.log10(exact_step))
+    round_steps = np.array([1.0, 2.0, 2.5, 5.0, 10.0]) * power_of_ten
+    # The smallest round step that is not below the exact one. A step that is smaller by rounding
+    # errors alone counts as equal.
+    large_enough = round_steps >= exact_step * 0.999
+    step = float(round_steps[large_enough][0])
+    # Noise may carry values a little beyond the first and the last tick, by up to 0.15 steps. No
+    # further tick is added for these values.
     first = math.floor(low / step + 0.15)
     last = math.ceil(high / step - 0.15)
-    return [round(k * step, 10) for k in range(first, last + 1)]
+    # Rounding removes errors such as that of 3 * 0.1.
+    return [round(number * step, 10) for number in range(first, last + 1)]
 
 
 _UNITS = {"1e-6 mm2/s": "×10⁻⁶ mm²/s", "1": "", "-": "", "none": ""}
@@ -142,21 +154,31 @@ def measured(value: float | None, unit: str = "") -> str:
         return "not measured"
     if value == 0:
         text = "0"
+    elif abs(value) >= 1e7:
+        text = f"{value:.2e}"
     elif abs(value) >= 1000:
-        text = f"{value:,.0f}".replace(",", " ") if abs(value) < 1e7 else f"{value:.2e}"
+        text = f"{value:,.0f}".replace(",", " ")
     elif abs(value) < 1e-3:
         text = f"{value:.1e}"
     else:
-        text = f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
-    text = text.replace("-", "−", 1) if value < 0 else text
+        place_of_first_digit = math.floor(math.log10(abs(value)))  # 2 for hundreds, -1 for tenths
+        decimals = max(0, 2 - place_of_first_digit)
+        text = f"{value:.{decimals}f}"
+    if value < 0:
+        # The sign becomes a true minus; the hyphen of an exponent stays.
+        text = text.replace("-", "−", 1)
     shown = _unit(unit)
     return f"{text} {shown}" if shown else text
 
 
 def _unit(unit: str) -> str:
+    """Return a unit of the tables as it is written in print; empty for a number without unit."""
     if unit.startswith("(") and unit.endswith(")^2"):
         inner = _unit(unit[1:-3])
-        return f"({inner})²" if " " in inner else f"{inner}²" if inner else ""
+        if not inner:
+            return ""
+        # A unit of several parts keeps its brackets, so that all of them are squared.
+        return f"({inner})²" if " " in inner else f"{inner}²"
     return _UNITS.get(unit, unit)
 
 

@@ -57,7 +57,7 @@ def regions_as_json(results: Results) -> list[JsonObject]:
         is true and his regions have no numbers.
     """
     regions: list[JsonObject] = []
-    hidden = held_back(results)
+    men_held_back = held_back(results)
     men = list_patients(results)
     men_with_histology = {view.patient for view in men if view.histology_known}
     for region in open_results(results).regions:
@@ -81,7 +81,7 @@ def regions_as_json(results: Results) -> list[JsonObject]:
                 "patient_probability": region.patient_probability,
                 "patient_decision": region.patient_decision,
                 "patient_histology_known": region.patient in men_with_histology,
-                "held_back": region.patient in hidden,
+                "held_back": region.patient in men_held_back,
             }
         )
     return regions
@@ -110,15 +110,15 @@ def printed_table(metrics: Summary, decisions: MeasuredDecisions) -> list[tuple[
     for reader, result in metrics.readers.items():
         lines.append((f"reader {reader}: AUC", interval_text(result.auc)))
     for title, sentence in findings(metrics, decisions):
-        lines.append((title[0].lower() + title[1:], sentence))
+        lines.append((title[0].lower() + title[1:], sentence))  # a table's rows begin in lower case
     for model, sentence in promises(metrics):
         lines.append((f"{model} at its training", sentence))
-    whole = metrics.patient_level
-    if whole is not None and whole.n >= 2:
+    men = metrics.patient_level
+    if men is not None and men.n >= 2:  # one man has no order, so no AUC
         lines += [
-            ("patients", f"{whole.positive} of {whole.n} with cancer"),
-            ("  AUC", interval_text(whole.auc)),
-            ("  Average precision", interval_text(whole.average_precision)),
+            ("patients", f"{men.positive} of {men.n} with cancer"),
+            ("  AUC", interval_text(men.auc)),
+            ("  Average precision", interval_text(men.average_precision)),
         ]
     stated = [(name, text) for name, text in lines if text != UNKNOWN]
     warnings = [("warning", text) for text in metrics.warnings]
@@ -139,7 +139,7 @@ def findings(metrics: Summary, decisions: MeasuredDecisions) -> list[tuple[str, 
     stated = sentences.get("stated", "")
     before = sentences.get("before_histology", "")
     results = [("Decisions", stated)]
-    if before != stated:
+    if before != stated:  # histology has changed some decision
         results.append(("Before histology was looked at", before))
     results.append(("By the thresholds alone", sentences.get("thresholds", "")))
     if metrics.operating_point is not None:
@@ -172,6 +172,7 @@ def learned(run: JsonObject) -> list[tuple[str, str]]:
     run : dict
         Content of ``run.json``.
     """
+    # A prediction lists its models by name. A run that made a model describes it in itself.
     models = (run.get("model") or {}).get("models") or {run.get("name", ""): run}
     sentences = []
     for name, model in models.items():
@@ -252,7 +253,7 @@ def _counts_of_run(results: Results, metrics: Summary, decisions: MeasuredDecisi
     if n_undecided:
         counts.append(f"{n_undecided} without a decision{_common_reason(results)}")
     clauses = [", ".join(counts)]
-    if stated.scored:
+    if stated.scored:  # there is no share of no regions
         clauses.append(f"{stated.decided:.0%} of {stated.scored} decided")
     clauses += _drift(metrics, decisions)
     return "; ".join(clauses)
@@ -275,7 +276,7 @@ def _first_men(men: list[PatientView]) -> list[str]:
     """Name the first men of the index who have a result, each with his most suspicious region."""
     names: list[str] = []
     for man in men:
-        if man.top is None:
+        if man.top is None:  # no region of this man has a probability
             continue
         if len(names) == MOST_PATIENTS:
             break
@@ -302,7 +303,7 @@ def _common_reason(results: Results) -> str:
     reasons = set()
     for region in results.regions:
         if region.probability is not None and not region.decision:
-            reasons.update(region.decision_reason or [""])
+            reasons.update(region.decision_reason or [""])  # a region without a reason counts, too
     if len(reasons) != 1:
         return ""
     reason = reasons.pop()
@@ -316,14 +317,15 @@ def _drift(metrics: Summary, decisions: MeasuredDecisions) -> list[str]:
     men, or if the model does not state the share at its training.
     """
     men = metrics.patient_level
-    last = decisions.men.get("lately")
-    if men is None or not last or not last["n"] or men.promised_share is None:
+    latest = decisions.men.get("lately")
+    if men is None or not latest or not latest["n"] or men.promised_share is None:
         return []
-    line = f"last {_many(last['n'], 'man', 'men')}: {last['decided']:.0%} decided"
+    line = f"last {_many(latest['n'], 'man', 'men')}: {latest['decided']:.0%} decided"
     line += f" ({men.promised_share:.0%} at the training)"
-    if last["intercept"] is not None:
-        line += f"; calibration in the large {last['intercept']:+.2f} ± {1.96 * last['error']:.2f}"
-        line += f" over {last['known']} with histology"
+    if latest["intercept"] is not None:  # it is None without enough men with histology
+        half_width = 1.96 * latest["error"]  # of the 95 % interval
+        line += f"; calibration in the large {latest['intercept']:+.2f} ± {half_width:.2f}"
+        line += f" over {latest['known']} with histology"
     return [line]
 
 

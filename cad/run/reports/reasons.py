@@ -127,12 +127,14 @@ class ReasonSum:
         raised: list[str] = []
         lowered: list[str] = []
         for bar in self.bars:
-            side = raised if bar.contribution > 0 else lowered
+            phrases = raised if bar.contribution > 0 else lowered
             if abs(bar.share) < _WORTH_SAYING or len(raised) + len(lowered) == MOST_PHRASES:
                 continue
             phrase = words.say(bar.dictated) if bar.dictated else _with_level(bar, words)
-            if phrase not in side and (bar.dictated or not side):
-                side.append(phrase)
+            # The first family on either side is always named. A further one is named if a
+            # radiologist has words for it that the sentence does not have already.
+            if phrase not in phrases and (bar.dictated or not phrases):
+                phrases.append(phrase)
         up = ", ".join(raised)
         down = ", ".join(lowered)
         if raised and lowered:
@@ -162,23 +164,40 @@ def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> Reas
     ranked.sort(key=lambda reason: -abs(reason.contribution or 0.0))
     if not ranked:
         return None
+    # The bars are drawn relative to the largest contribution. If all are 0, 1 takes its place, so
+    # that nothing is divided by zero.
     largest = abs(ranked[0].contribution or 0.0) or 1.0
-    bars = [_bar(reason, columns.get(reason.feature), largest) for reason in ranked[:MOST]]
-    sum_without_bar = sum(reason.contribution or 0.0 for reason in ranked[MOST:])
-    return ReasonSum(ranked[0].average or 0.0, bars, len(ranked[MOST:]), sum_without_bar)
+    with_bar = ranked[:MOST]
+    without_bar = ranked[MOST:]
+    return ReasonSum(
+        average=ranked[0].average or 0.0,
+        bars=[_bar(reason, columns.get(reason.feature), largest) for reason in with_bar],
+        n_without_bar=len(without_bar),
+        sum_without_bar=sum(reason.contribution or 0.0 for reason in without_bar),
+    )
 
 
 def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
+    """Describe one family of features and its contribution to a region's belief.
+
+    ``column`` describes the family's main feature; None if the feature is not known. ``largest``
+    is the region's largest contribution, without its sign.
+    """
+    # The words for a low and a high value, and for some families a name that says more.
     group = reason.group
     last_word = group.rpartition(" ")[2]
     low, high, *stated_name = _WORDS.get(group) or _WORDS.get(last_word, ["low", "high"])
-    percentile = reason.percentile
     if stated_name:
         name = stated_name[0]
     elif group[1:2].islower():
+        # An ordinary word, such as "Size", begins with a small letter within a sentence; an
+        # abbreviation, such as "ADC", stays.
         name = group[:1].lower() + group[1:]
     else:
         name = group
+
+    # The word before the name, such as "low", and the remark behind it.
+    percentile = reason.percentile
     remark = ""
     if percentile is None:
         word = ""
@@ -188,20 +207,23 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
     # percentile. A wide spread of ADC, for example, is no high ADC.
     elif column is None or (column.statistic in LEVELS and column.family != "histogram"):
         word = low if percentile < _LOW else high
-        lowers = (reason.contribution or 0.0) < 0
-        if group in _DARK and (percentile < _LOW) == lowers:
+        lowers_belief = (reason.contribution or 0.0) < 0
+        # A low ADC or T2 signal is expected to raise the belief, and a high one to lower it.
+        if group in _DARK and (percentile < _LOW) == lowers_belief:
             remark = "(opposite to the usual sign)"
     elif column.statistic in SPREADS:
         word = "even" if percentile < _LOW else "uneven"
     else:
-        forms = _FORMS.get(column.statistic, [f"low {column.label}", f"high {column.label}"])
+        fallback = [f"low {column.label}", f"high {column.label}"]
+        low_values, high_values = _FORMS.get(column.statistic, fallback)
         word = ""
-        remark = f"({forms[percentile > _HIGH]})"
+        remark = f"({high_values if percentile > _HIGH else low_values})"
     return ReasonBar(
         title=" ".join(filter(None, [word, name, remark])),
         words=column.words if column else "",
         feature=column.label if column else reason.feature,
         definition=f"{reason.feature}: {column.definition}" if column else reason.feature,
+        # Values in arbitrary units cannot be compared between scanners, so they are not shown.
         value="" if "a.u." in reason.unit else measured(reason.value, reason.unit),
         percentile=percentile,
         contribution=reason.contribution or 0.0,
@@ -213,7 +235,10 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
 
 
 def _level(percentile: float | None, column: Column | None) -> str:
-    """Say whether a feature's value is usual, low or high among the training regions."""
+    """Say whether a feature's value is usual, low or high among the training regions.
+
+    The text is empty where no word describes the value of such a feature.
+    """
     if percentile is None or column is None:
         return ""
     if _LOW <= percentile <= _HIGH:
@@ -221,7 +246,10 @@ def _level(percentile: float | None, column: Column | None) -> str:
     if column.statistic in SPREADS:
         return "uneven" if percentile > _HIGH else "even"
     forms = _FORMS.get(column.statistic)
-    return forms[percentile > _HIGH] if forms else ""
+    if not forms:
+        return ""
+    low_values, high_values = forms
+    return high_values if percentile > _HIGH else low_values
 
 
 def _with_level(bar: ReasonBar, words: Wording) -> str:
@@ -233,7 +261,7 @@ def _with_level(bar: ReasonBar, words: Wording) -> str:
     if not bar.level:
         return family
     level = words.say(bar.level)
-    if family.endswith(")"):
+    if family.endswith(")"):  # the level joins what is in the family's brackets already
         return f"{family[:-1]}, {level})"
     return f"{family} ({level})"
 
@@ -248,6 +276,8 @@ def _dictated(reason: Reason, column: Column | None) -> str:
     percentile = reason.percentile
     if words is None or percentile is None or _LOW <= percentile <= _HIGH:
         return ""
+    # Only a level, such as a mean, is low or high. A wide spread of ADC, for example, is no high
+    # ADC.
     if column is not None and (column.statistic not in LEVELS or column.family == "histogram"):
         return ""
     side = "low" if percentile < _LOW else "high"

@@ -147,15 +147,16 @@ def region_view(
     curve = None
     slice_number = None
     z_mm = None
-    z = None
+    slice_index = None
     if images is not None:
         measurements = images.rois.get(region.roi, {})
         pictures = key_images(images, region.label, _key_layers(images))
         curve = curve_plot(images.curve(region.roi))
-        z = key_slice(images, region.label)
-    if images is not None and z is not None:
-        slice_number = images.slice_numbers[z]
-        z_mm = float(images.z_mm[z])
+        # The index of the slice on which the region is largest; None if no stored slice shows it.
+        slice_index = key_slice(images, region.label)
+    if images is not None and slice_index is not None:
+        slice_number = images.slice_numbers[slice_index]
+        z_mm = float(images.z_mm[slice_index])
 
     place = measurements.get("place")
     in_image = measurements.get("image_place")
@@ -166,10 +167,10 @@ def region_view(
         sector_map = mark(region.sector, None)
     elif place and place.get("sector"):
         sector_map = mark(place["sector"], place)
-    fit = []
+    numbers_of_fit = []
     for key, title, unit in _FIT:
         if measurements.get(key) is not None:
-            fit.append(f"{title} {measured(float(measurements[key]), unit)}")
+            numbers_of_fit.append(f"{title} {measured(float(measurements[key]), unit)}")
     return RegionView(
         region=region,
         anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
@@ -180,10 +181,10 @@ def region_view(
         images=pictures,
         slice_number=slice_number,
         z_mm=z_mm,
-        archive=_archive_place(images, "t2w", z),
-        archive_adc=_archive_place(images, "adc", z),
+        archive=_archive_place(images, "t2w", slice_index),
+        archive_adc=_archive_place(images, "adc", slice_index),
         facts=_measured_texts(measurements, words),
-        fit=", ".join(fit),
+        fit=", ".join(numbers_of_fit),
         curve=curve,
         no_curve=_no_curve(images),
         reasons=reason_sum(results.reasons.get((region.study, region.roi), []), results.columns),
@@ -224,7 +225,7 @@ def cancer_words(results: Results, words: Wording = ENGLISH) -> str:
     """
     labels = (results.run.get("settings") or {}).get("labels") or {}
     grade = labels.get("isup_min", 2)
-    if grade > 1:
+    if grade > 1:  # from grade 1 on, every cancer counts
         return words.say("cancer of ISUP {grade} or more", grade=str(grade))
     return words.say("cancer")
 
@@ -242,8 +243,10 @@ def histology_in(region: RegionResult, words: Wording) -> str:
     phrases = []
     for phrase in region.histology_words.split(", "):
         if phrase == "cancer":
+            # ``again`` does not translate this word: the catalogue has it among the sentences of
+            # the pages, not among those of the tables.
             phrases.append(words.say("cancer"))
-        elif phrase:
+        elif phrase:  # a region without histology gives one empty phrase
             phrases.append(words.again(phrase))
     return ", ".join(phrases)
 
@@ -306,12 +309,14 @@ def _place_words(
     The words also say whether the place was estimated from the gland mask or from the image alone.
     """
     if region.sector or place is not None or in_image is None:
-        where = re.sub(
-            r"\w+", lambda m: WORDS.get(m[0], m[0]), _place_of_region(region, place, in_image)
-        )
-        return words.again(where)
+        abbreviated = _place_of_region(region, place, in_image)
+        written_out = re.sub(r"\w+", lambda match: WORDS.get(match[0], match[0]), abbreviated)
+        return words.again(written_out)
+
+    # There is no gland mask, and nobody named the sector: the place in the image is described.
     zone = words.again(WORDS.get(region.zone, region.zone))
     phrases = [zone or words.say("zone not known")]
+    # The distance is negative to the right of the midline; the words below name the side.
     distance = f"{abs(float(in_image['left_mm'])):.0f}"
     if in_image["side"] == "midline":
         phrases.append(words.say("at the image's midline"))
@@ -351,13 +356,18 @@ def _place_of_region(
     return f"{text} (estimated)"
 
 
-def _archive_place(images: StudyImages | None, key: str, z: int | None) -> str:
+def _archive_place(images: StudyImages | None, modality: str, slice_index: int | None) -> str:
     """Name a slice by the archive's numbers of series and image; empty without such numbers."""
-    numbers = (images.meta.get("archive") or {}).get(key) if images else None
-    if numbers is None or z is None:
+    numbers = None
+    if images is not None:
+        numbers = (images.meta.get("archive") or {}).get(modality)
+    if numbers is None or slice_index is None:
         return ""
-    image = numbers["images"][z]
-    return f"series {numbers['series']}" + (f" image {image}" if image is not None else "")
+    series = f"series {numbers['series']}"
+    image_number = numbers["images"][slice_index]
+    if image_number is None:  # the series has no slice at this place, or its slices no numbers
+        return series
+    return f"{series} image {image_number}"
 
 
 def _measured_texts(values: JsonObject, words: Wording) -> dict[str, str]:
@@ -371,9 +381,9 @@ def _measured_texts(values: JsonObject, words: Wording) -> dict[str, str]:
         facts["volume"] = f"{volume / 1000:.2f} mL"
     if values.get("diameter_mm") is not None:
         facts["diameter"] = f"{values['diameter_mm']:.1f} mm"
-    kind = values.get("curve_type")
-    if kind is not None:
-        facts["curve type"] = words.say(CURVE_TYPES[int(kind)])
+    curve_type = values.get("curve_type")
+    if curve_type is not None:
+        facts["curve type"] = words.say(CURVE_TYPES[int(curve_type)])
     return facts
 
 
@@ -386,18 +396,19 @@ _FIT = (("ktrans_median", "Ktrans", "1/min"), ("ve_median", "ve", ""), ("fit_r2"
 
 def _no_curve(images: StudyImages | None) -> str:
     """Return the sentence for a region without an enhancement curve."""
-    absent = images is not None and "dce" in images.meta.get("missing", [])
-    return "This study has no dynamic series." if absent else "No curve was measured here."
+    series_missing = images is not None and "dce" in images.meta.get("missing", [])
+    return "This study has no dynamic series." if series_missing else "No curve was measured here."
 
 
 def _display_warnings(values: JsonObject, images: StudyImages | None) -> list[str]:
     """Return reasons to doubt a region's measurements, one sentence for each."""
     warnings = []
-    for modality in images.meta.get("missing", []) if images else []:
+    missing_images = images.meta.get("missing", []) if images else []
+    for modality in missing_images:
         warnings.append(f"{short_name(modality)} missing: nothing was measured on it")
-    fit = values.get("fit_r2")
-    if fit is not None and fit < POOR_FIT_R2:
-        warnings.append(f"poor Tofts fit: R² {fit:.2f}, below {POOR_FIT_R2:g}")
+    fit_r2 = values.get("fit_r2")
+    if fit_r2 is not None and fit_r2 < POOR_FIT_R2:
+        warnings.append(f"poor Tofts fit: R² {fit_r2:.2f}, below {POOR_FIT_R2:g}")
     volume = values.get("volume_mm3")
     if volume is not None and volume < SMALL_MM3:
         warnings.append(f"small region: {volume:.0f} mm³, less than a ball of 5 mm diameter")

@@ -64,10 +64,16 @@ def sector_cells(level: str) -> np.ndarray:
     ((62, 80), 'left mid PZpl')
     """
     cells = np.full((HIGH, WIDE), "", dtype="<U16")
-    for y, v in enumerate((np.arange(HIGH) + 0.5) / HIGH):
-        for x, u in enumerate(2 * (np.arange(WIDE) + 0.5) / WIDE - 1):
-            if u**2 + (2 * v - 1) ** 2 < 1:
-                cells[y, x] = f"{'left' if u > 0 else 'right'} {level} {sector_at(u, v, level)}"
+    # The middle of each cell in the gland: u runs from -1 (right) to 1 (left), v from 0 (front) to
+    # 1 (back).
+    us = 2 * (np.arange(WIDE) + 0.5) / WIDE - 1
+    vs = (np.arange(HIGH) + 0.5) / HIGH
+    for y, v in enumerate(vs):
+        for x, u in enumerate(us):
+            in_ellipse = u**2 + (2 * v - 1) ** 2 < 1
+            if in_ellipse:
+                side = "left" if u > 0 else "right"
+                cells[y, x] = f"{side} {level} {sector_at(u, v, level)}"
     return cells
 
 
@@ -105,17 +111,19 @@ def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
     """
     if sector not in SECTOR_NAMES:
         return None
-    level = sector.split(" ")[1]
+    level = sector.split(" ")[1]  # the sectors are called such as "left mid PZpl"
     inside = sector_cells(level) == sector
-    y, x = np.argwhere(inside).mean(axis=0) + 0.5
     if place is not None:
         x = (float(place["u"]) + 1) / 2 * WIDE
         y = float(place["v"]) * HIGH
+    else:
+        y, x = np.argwhere(inside).mean(axis=0) + 0.5
+    # The sector is filled by bars of one cell's height.
     bars = []
     for row, start, length in runs(_shifted_cells(inside, level)):
         bars.append(f"M{start} {row}h{length}v1h{-length}z")
-    point = _within(sector, (_left(level) + float(x), float(y)), [])
-    return Mark("".join(bars), point, sector)
+    point = _within(sector, (_left(level) + float(x), float(y)), taken=[])
+    return Mark(path="".join(bars), point=point, sector=sector)
 
 
 def apart(marks: Sequence[Mark]) -> list[Mark]:
@@ -153,11 +161,17 @@ def _within(
     gland is smaller than the gland's box, and a table may name another sector than the one at the
     region's position.
     """
+    # Distance of each cell of the sector from the sector's border, in cells. The rim of empty cells
+    # lets the edge of the map count as border, too.
     level = sector.split(" ")[1]
     inside = sector_cells(level) == sector
-    depth = distance_transform_edt(np.pad(inside, 1))[1:-1, 1:-1][inside]
-    places = np.argwhere(inside)[:, ::-1] + (_left(level) + 0.5, 0.5)
-    roomy = places[depth >= min(_MARK_RADIUS, depth.max())]
+    distance_from_border = distance_transform_edt(np.pad(inside, 1))[1:-1, 1:-1][inside]
+    # x and y of the middle of each cell of the sector, on the map of all levels.
+    rows_and_columns = np.argwhere(inside)
+    places = rows_and_columns[:, ::-1] + (_left(level) + 0.5, 0.5)
+    # A sector that is too narrow for a mark gets it where it is widest.
+    needed = min(_MARK_RADIUS, distance_from_border.max())
+    roomy = places[distance_from_border >= needed]
     cost = np.linalg.norm(roomy - wanted, axis=1)
     for point in taken:
         distance = np.linalg.norm(roomy - point, axis=1)

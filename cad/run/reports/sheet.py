@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,9 +42,13 @@ FIRST_SHEET = 3
 _INNER = PAGE_WIDTH - 2 * MARGIN
 _GAP = 1.0
 _CAPTION = 2.9
-_CURVE = (52.0, 25.0)
-_MAP = (60.0, 264.0)
+_CURVE_WIDTH = 52.0
+_CURVE_HEIGHT = 25.0
+_MAP_WIDTH = 60.0
+_MAP_UNITS = 264.0
 """Width of the sector map in mm, and width of its drawing in drawing units."""
+_MAP_HEIGHT = 29.0
+"""Height of the sector map with its legend, mm."""
 _HEAD = 8.4
 _TEXT = 7.0
 _SMALL = 6.4
@@ -135,6 +140,7 @@ def draw_sheet(
 
 
 def _draw_banner(paper: Paper, results: Results, words: Wording) -> None:
+    """Write at the head of the sheet what it must not be used for."""
     limits = words.say("Not a medical device; not for diagnosis.")
     passage = [
         Run(words.say("Research use only."), bold=True),
@@ -150,6 +156,10 @@ def _draw_banner(paper: Paper, results: Results, words: Wording) -> None:
 def _draw_title(
     paper: Paper, patient: PatientView, content: PatientContent, who: str, words: Wording
 ) -> None:
+    """Write the man's name, and facts on him and his studies.
+
+    ``who`` is a sentence on his pseudonym, or empty.
+    """
     paper.block([[Run(patient.patient, bold=True)]], MARGIN, _INNER, 12)
     status = words.say("tool: {status}", status=words.again(patient.status))
     about = " · ".join([*content.head["about"], status])
@@ -183,9 +193,12 @@ def _colour(region: RegionResult) -> str:
 
 def _draw_man(paper: Paper, patient: PatientView, content: PatientContent, words: Wording) -> None:
     """Draw the decision on the man, how far this decision can be trusted, and the sector map."""
+    # If the sector map has anything to show, the text leaves room for it at the right.
     views = [lesion.view for lesion, _ in content.head["lesions"]]
     marked = [view for view in views if view.sector is not None]
-    width = _INNER - (_MAP[0] + 3 if marked else 0)
+    width = _INNER - (_MAP_WIDTH + 3 if marked else 0)
+
+    # The text: the decision in larger type, then in small type how far it can be trusted.
     decision = [_decision_run(patient.decision, words), Run(content.head["man"])]
     decided = [decision]
     if content.head["histology"]:
@@ -201,15 +214,17 @@ def _draw_man(paper: Paper, patient: PatientView, content: PatientContent, words
     if not marked:
         absent = words.say("No sector map: neither gland mask nor sectors.")
         reliable.append(Run(absent, colour=DIM))
-    first = wrapped(decided, width - 5, _HEAD)
-    second = wrapped([reliable], width - 5, _SMALL)
-    height = len(first) * line_height(_HEAD) + len(second) * line_height(_SMALL) + 3
+    lines_decided = wrapped(decided, width - 5, _HEAD)
+    lines_reliable = wrapped([reliable], width - 5, _SMALL)
+
+    # The box around the text. It is at least as high as the sector map beside it.
+    height = len(lines_decided) * line_height(_HEAD) + len(lines_reliable) * line_height(_SMALL) + 3
     if marked:
-        height = max(height, 29.0)
+        height = max(height, _MAP_HEIGHT)
     colour = DIM if content.head["histology"] else COLOURS[patient.decision]
     paper.box(MARGIN, paper.y, width, height, colour)
-    y = paper.lines(first, MARGIN + 3, paper.y + 1, _HEAD)
-    paper.lines(second, MARGIN + 3, y + 0.6, _SMALL)
+    y = paper.lines(lines_decided, MARGIN + 3, paper.y + 1, _HEAD)
+    paper.lines(lines_reliable, MARGIN + 3, y + 0.6, _SMALL)
     if marked:
         marked_ids = [id(view) for view in marked]
         unmarked = [view for view in content.regions if id(view) not in marked_ids]
@@ -226,27 +241,35 @@ def _draw_sector_map(
     y: float,
     words: Wording,
 ) -> None:
-    """Draw the sectors of lesions, then name the regions that the map does not show."""
-    unit = _MAP[0] / _MAP[1]
+    """Draw the sectors of lesions, then name the regions that the map does not show.
+
+    ``views`` are the lesions to draw, ``absent`` the regions to name, and (``x``, ``y``) the left
+    upper corner of the map, mm. Numbers below are mm, drawing units (before ``unit``) or sizes of
+    type in points.
+    """
+    unit = _MAP_WIDTH / _MAP_UNITS  # mm for each drawing unit
     map_left = x + 2 * unit
     top = y + 4.5
+
+    # Sectors are filled before borders and marks are drawn over them.
     places = []
     for view in views:
         if view.sector is not None:
-            alpha = 0.5 if view.region.truth else 0.28
+            opacity = 0.5 if view.region.truth else 0.28  # proven cancer stands out
             paper.drawing(
-                view.sector[0],
+                view.sector.path,
                 map_left,
                 top,
                 (unit, unit),
                 facecolor=_map_colour(view.region),
-                alpha=alpha,
+                alpha=opacity,
             )
-            point = view.sector[1]
-            places.append((map_left + point[0] * unit, top + point[1] * unit))
+            mark_x, mark_y = view.sector.point
+            places.append((map_left + mark_x * unit, top + mark_y * unit))
     paper.drawing(map_lines(), map_left, top, (unit, unit), edgecolor=DIM, linewidth=0.4)
-    taken = [(at_x - 1.0, at_y - 1.0, at_x + 1.0, at_y + 1.0) for at_x, at_y in places]
-    for view, (at_x, at_y) in zip(views, places, strict=True):
+
+    # Each mark has a shape by its decision, or by histology where that is known.
+    for view, (mark_x, mark_y) in zip(views, places, strict=True):
         shape = {"malignant": "s", "refer": "D"}.get(view.region.decision, "o")
         size = 4.0
         if view.region.truth is not None:
@@ -254,13 +277,25 @@ def _draw_sector_map(
             size = 7.0 if view.region.truth else 4.0
         colour = _map_colour(view.region)
         paper.line(
-            [at_x], [at_y], colour, 0, marker=shape, markersize=size, markeredgecolor="white"
+            [mark_x],
+            [mark_y],
+            colour,
+            width=0,
+            marker=shape,
+            markersize=size,
+            markeredgecolor="white",
         )
-    for view, (at_x, at_y) in zip(views, places, strict=True):
-        width = text_width(view.region.roi, 7, True)
-        box = free_box(at_x, at_y, width, taken)
+
+    # Names go where they cover neither a mark nor an earlier name. A mark is about 2 mm wide.
+    taken = [(mark_x - 1.0, mark_y - 1.0, mark_x + 1.0, mark_y + 1.0) for mark_x, mark_y in places]
+    for view, (mark_x, mark_y) in zip(views, places, strict=True):
+        width = text_width(view.region.roi, 7, bold=True)
+        box = free_box(mark_x, mark_y, width, taken)
         taken.append(box)
-        paper.label(view.region.roi, box[0], box[3], 7, colour=INK, bold=True, halo="white")
+        left, _, _, lower = box
+        paper.label(view.region.roi, left, lower, 7, colour=INK, bold=True, halo="white")
+
+    # Names of the levels and of the patient's sides, then the legend.
     for number, level in enumerate(("base", "mid", "apex")):
         middle = map_left + (40 + 90 * number) * unit
         paper.label(words.say(level), middle, y + 3, 6.5, side="center")
@@ -276,7 +311,7 @@ def _draw_sector_map(
         regions = words.count(len(absent), "region {names}", "regions {names}", names=names)
         legend.append(words.say("not on this map: {regions}", regions=regions))
     passages = [[Run(text, colour=DIM)] for text in legend]
-    paper.lines(wrapped(passages, _MAP[0], 6.0), x, top + 66 * unit, 6.0)
+    paper.lines(wrapped(passages, _MAP_WIDTH, 6.0), x, top + 66 * unit, 6.0)
 
 
 def _map_colour(region: RegionResult) -> str:
@@ -311,21 +346,24 @@ def free_box(
     6.6
     """
     height = 1.8
+    distance = 1.4  # from the middle of the mark to the label
+    to_the_right = (x + distance, y - height / 2)
+    to_the_left = (x - distance - width, y - height / 2)
+    above = (x - width / 2, y - distance - height)
+    below = (x - width / 2, y + distance)
     boxes = []
-    for start, upper in (
-        (x + 1.4, y - 0.9),
-        (x - 1.4 - width, y - 0.9),
-        (x - width / 2, y - 1.4 - height),
-        (x - width / 2, y + 1.4),
-    ):
-        boxes.append((start, upper, start + width, upper + height))
+    for left, upper in (to_the_right, to_the_left, above, below):
+        boxes.append((left, upper, left + width, upper + height))
 
     def covered(box: tuple[float, float, float, float]) -> float:
+        """Return the area of marks and labels that a label would cover, mm2."""
+        left, upper, right, lower = box
         area = 0.0
-        for mark in taken:
-            wide = min(box[2], mark[2]) - max(box[0], mark[0])
-            high = min(box[3], mark[3]) - max(box[1], mark[1])
-            area += max(wide, 0.0) * max(high, 0.0)
+        for taken_left, taken_upper, taken_right, taken_lower in taken:
+            # Both are negative where the boxes do not overlap.
+            common_width = min(right, taken_right) - max(left, taken_left)
+            common_height = min(lower, taken_lower) - max(upper, taken_upper)
+            area += max(common_width, 0.0) * max(common_height, 0.0)
         return area
 
     return min(boxes, key=covered)
@@ -371,35 +409,36 @@ class _Lesion(NamedTuple):
         """Return the text on the lesion broken into lines, which are shorter beside an enhancement
         curve.
         """
-        beside = self.view.curve is not None and not layout.curve_below
-        return wrapped(self.passages, _INNER - 5 - (_CURVE[0] if beside else 0), _TEXT)
+        curve_beside = self.view.curve is not None and not layout.curve_below
+        width = _INNER - 5 - (_CURVE_WIDTH if curve_beside else 0)
+        return wrapped(self.passages, width, _TEXT)
 
     def top(self, layout: _Layout) -> float:
         """Return the height (mm) of the lesion's text and of its enhancement curve, if that is
         beside.
         """
-        text = len(self.lines(layout)) * line_height(_TEXT)
-        beside = self.view.curve is not None and not layout.curve_below
-        return max(text, _CURVE[1]) if beside else text
+        text_height = len(self.lines(layout)) * line_height(_TEXT)
+        curve_beside = self.view.curve is not None and not layout.curve_below
+        return max(text_height, _CURVE_HEIGHT) if curve_beside else text_height
 
     def rows(self, layout: _Layout) -> list[list[KeyImage]]:
         """Divide the pictures into rows that have, as far as possible, equally many pictures."""
         images = self.view.images
         if not images:
             return []
-        room = int((_INNER - 3 + _GAP) // (layout.side + _GAP))
+        most_in_row = int((_INNER - 3 + _GAP) // (layout.side + _GAP))
         if layout.curve_below and self.view.curve is not None:
-            room -= 1
-        n_rows = -(-len(images) // room)  # the number of rows is rounded up
-        in_row = -(-len(images) // n_rows)
+            most_in_row -= 1  # the curve takes the place of one picture
+        n_rows = ceil(len(images) / most_in_row)
+        in_row = ceil(len(images) / n_rows)
         return [list(images[start : start + in_row]) for start in range(0, len(images), in_row)]
 
     def height(self, layout: _Layout) -> float:
         """Return the height of the lesion's box and of the space below it, mm."""
-        rows = [_row_height(row, layout.side) for row in self.rows(layout)]
-        if not rows and layout.curve_below and self.view.curve is not None:
-            rows = [_CURVE[1]]
-        return self.top(layout) + sum(rows) + 2.6
+        heights = [_row_height(row, layout.side) for row in self.rows(layout)]
+        if not heights and layout.curve_below and self.view.curve is not None:
+            heights = [_CURVE_HEIGHT]  # without pictures, the curve has a row of its own
+        return self.top(layout) + sum(heights) + 2.6
 
     def fills_its_rows(self, layout: _Layout) -> bool:
         """Tell whether all rows have equally many pictures, so that nothing is left blank."""
@@ -419,25 +458,31 @@ def _draw_lesions(paper: Paper, content: PatientContent, words: Wording) -> None
     other_regions: list[Passage] = []
     if content.head["other_regions"]:
         other_regions = [[Run(content.head["other_regions"], colour=DIM)]]
-    below = len(wrapped(other_regions, _INNER, _SMALL)) * line_height(_SMALL)
-    below += _table_height(content, words) + _problems_height(content, words) + 3
+
+    # The height of everything that is drawn below the lesions.
+    height_below = len(wrapped(other_regions, _INNER, _SMALL)) * line_height(_SMALL)
+    height_below += _table_height(content, words) + _problems_height(content, words) + 3
     if content.earlier is not None:
-        below += _earlier_height(content.earlier) + 3
+        height_below += _earlier_height(content.earlier) + 3
+
     room = BOTTOM - paper.y - 3
-    layout = _fitting_layout(lesions, room - below)
-    if layout is None:
-        first = _fitting_layout(lesions[:FIRST_SHEET], room) or LAYOUTS[-1]
+    layout_of_all = _fitting_layout(lesions, room - height_below)
+    if layout_of_all is None:
+        layout_first = _fitting_layout(lesions[:FIRST_SHEET], room) or LAYOUTS[-1]
         # The second sheet needs room for the other lesions and for everything that is drawn below
-        # them.
-        room = BOTTOM - TOP - 10 - below
-        later = _fitting_layout(lesions[FIRST_SHEET:], room, LAYOUTS[4:]) or LAYOUTS[-1]
+        # them. Its pictures are never the largest, although few lesions would leave room for that.
+        room_later = BOTTOM - TOP - 10 - height_below
+        layout_later = (
+            _fitting_layout(lesions[FIRST_SHEET:], room_later, LAYOUTS[4:]) or LAYOUTS[-1]
+        )
     else:
-        first = layout
-        later = layout
+        layout_first = layout_of_all
+        layout_later = layout_of_all
+
     for number, lesion in enumerate(lesions):
-        chosen = first if number < FIRST_SHEET else later
-        paper.make_room(lesion.height(chosen))
-        _draw_lesion(paper, lesion, chosen, words)
+        layout = layout_first if number < FIRST_SHEET else layout_later
+        paper.make_room(lesion.height(layout))
+        _draw_lesion(paper, lesion, layout, words)
     paper.block(other_regions, MARGIN, _INNER, _SMALL)
 
 
@@ -453,7 +498,12 @@ def _fitting_layout(
 
 
 def _lesion_words(lesion: RegionSentences, name: str, study: str, words: Wording) -> list[Passage]:
-    """Return the text on a lesion; ``study`` names its study if the man has several."""
+    """Return the text on a lesion.
+
+    ``name`` says to whom it is the most suspicious region, or is empty. ``study`` names its study
+    if the man has several.
+    """
+    # The title: name, histology and decision. The decision comes last where histology is known.
     view = lesion.view
     region = words.say("Region {region}", region=view.region.roi)
     title = [Run(region, bold=True)]
@@ -468,17 +518,21 @@ def _lesion_words(lesion: RegionSentences, name: str, study: str, words: Wording
     title.append(Run(f"; {words.say(decision)} ", colour=DIM))
     title.append(_decision_run(view.region.decision, words)._replace(colour=_colour(view.region)))
     where = f"{lesion.where}, {study}." if study else f"{lesion.where}."
+
+    # The tool's results: probability, belief, reasons and measurements.
     tool = [Run(f"{upper_first(lesion.tool)}.", bold=True)]
     if lesion.belief:
         tool.append(Run(f" {upper_first(lesion.belief)}."))
     if view.reasons is not None:
         tool.append(Run(f" {view.reasons.sentence_in(words)}"))
     facts = []
-    for name, text in view.facts.items():
-        if name in _SHOWN_FACTS:
-            facts.append(words.say(_SHOWN_FACTS[name], value=text))
+    for fact, text in view.facts.items():
+        if fact in _SHOWN_FACTS:
+            facts.append(words.say(_SHOWN_FACTS[fact], value=text))
     if facts:
         tool.append(Run(f" {words.say('Measured: {facts}.', facts=', '.join(facts))}"))
+
+    # The results of readers and histology.
     scores = [Run(words.say("Readers: {scores}.", scores=lesion.readers))]
     if view.region.truth is None:
         histology = words.say("Histology, apart from the tool: {histology}.", histology=outcome)
@@ -510,13 +564,15 @@ _TITLES = {"DCE relative enhancement": "Enhancement"}
 
 
 def _row_height(row: Sequence[KeyImage], side: float) -> float:
+    """Return the height (mm) of a row of pictures of width ``side`` with their captions."""
     captions = _CAPTION * (2 if _two_lines(row, side) else 1)
     return max(_picture_height(image, side) for image in row) + captions + 0.6
 
 
 def _two_lines(row: Sequence[KeyImage], side: float) -> bool:
     """Tell whether a caption of a row is too long for one line in readable type."""
-    return any(text_width(_title_of(image), 6.5, True) > side - 24 for image in row)
+    room_for_title = side - 24  # the text on the window takes up to 24 mm
+    return any(text_width(_title_of(image), 6.5, bold=True) > room_for_title for image in row)
 
 
 def _picture_height(image: KeyImage, side: float) -> float:
@@ -524,16 +580,20 @@ def _picture_height(image: KeyImage, side: float) -> float:
 
 
 def _draw_lesion(paper: Paper, lesion: _Lesion, layout: _Layout, words: Wording) -> None:
+    """Draw the box of a lesion: its text, below it its pictures, and its curve where it fits."""
     view = lesion.view
-    height = lesion.height(layout) - 1.0
+    height = lesion.height(layout) - 1.0  # without the space below the box
     top = paper.y
     paper.box(MARGIN, top, _INNER, height, _colour(view.region))
     paper.lines(lesion.lines(layout), MARGIN + 3, top + 0.5, _TEXT)
     if view.curve is not None and not layout.curve_below:
-        _draw_curve(paper, view, MARGIN + _INNER - _CURVE[0], top + 0.5, *_CURVE, words)
+        right = MARGIN + _INNER
+        _draw_curve(
+            paper, view, right - _CURVE_WIDTH, top + 0.5, _CURVE_WIDTH, _CURVE_HEIGHT, words
+        )
     y = top + lesion.top(layout) + 1.0
     x = MARGIN + 2
-    row_height = _CURVE[1]
+    row_height = _CURVE_HEIGHT  # the height of the curve if there are no pictures
     for row in lesion.rows(layout):
         x = MARGIN + 2
         two_lines = _two_lines(row, layout.side)
@@ -543,6 +603,7 @@ def _draw_lesion(paper: Paper, lesion: _Lesion, layout: _Layout, words: Wording)
         row_height = _row_height(row, layout.side)
         y += row_height
     if view.curve is not None and layout.curve_below:
+        # The curve stands behind the last picture of the last row.
         _draw_curve(paper, view, x + 1, y - row_height, layout.side, row_height, words)
     paper.y = top + height + 1.0
 
@@ -583,43 +644,54 @@ def _draw_picture(
     """Draw a slice with its outlines, letters for the patient's sides and a scale bar.
 
     Below it are the title and the window, the values that are shown as black and as white.
+    (``x``, ``y``) is the left upper corner of the picture and ``side`` its width, mm. Numbers below
+    are mm, or sizes of type and of lines in points.
     """
-    scale = side / image.width
+    scale = side / image.width  # mm on paper for each mm in the patient
     height = image.height * scale
-    voxel = (image.scale[0] * scale, image.scale[1] * scale)
+    voxel_x, voxel_y = image.scale
+    voxel = (voxel_x * scale, voxel_y * scale)
     paper.picture(image.source, x, y, side, height)
     if image.outline_of_others:
         dashes = {"edgecolor": "white", "linewidth": 0.6, "linestyle": (0, (3, 3)), "alpha": 0.8}
         paper.drawing(image.outline_of_others, x, y, voxel, **dashes)
+    # A dark rim keeps the white outline visible on bright tissue.
     paper.drawing(image.outline, x, y, voxel, edgecolor="black", linewidth=1.6, alpha=0.5)
     paper.drawing(image.outline, x, y, voxel, edgecolor="white", linewidth=0.8)
-    for name, at_x, at_y in image.neighbours:
+    for name, x_mm, y_mm in image.neighbours:
         paper.label(
-            name, x + at_x * scale, y + at_y * scale, 6, side="center", colour="white", halo="black"
+            name, x + x_mm * scale, y + y_mm * scale, 6, side="center", colour="white", halo="black"
         )
     left_letter, right_letter, upper_letter, _ = image.sides
-    if left_letter:
+    if left_letter:  # the letters are empty where the patient's directions are not known
         middle = y + height / 2 + 1
         style: dict[str, Any] = {"bold": True, "colour": "white", "halo": "black"}
         paper.label(left_letter, x + 1, middle, 7, **style)
         paper.label(right_letter, x + side - 1, middle, 7, side="right", **style)
         paper.label(upper_letter, x + side / 2, y + 3, 7, side="center", **style)
-    base = y + height - 2
+    bar_y = y + height - 2
     bar = SCALE_BAR_MM * scale
-    paper.line([x + 1.5, x + 1.5 + bar], [base, base], "white", 1.2)
-    paper.label(f"{SCALE_BAR_MM} mm", x + 2.3 + bar, base + 0.7, 6, colour="white", halo="black")
+    paper.line([x + 1.5, x + 1.5 + bar], [bar_y, bar_y], "white", 1.2)
+    paper.label(f"{SCALE_BAR_MM} mm", x + 2.3 + bar, bar_y + 0.7, 6, colour="white", halo="black")
+
+    # The caption: title and window in one line, or in two lines if it is long.
     title = words.say(_TITLES.get(image.title, image.title))
     low, high = (f"{value:.{image.digits}f}".replace("-", "−") for value in image.window)
     unit = f" {image.unit}" if image.unit else ""
     window = words.say("window {low} to {high}{unit}", low=low, high=high, unit=unit)
     if image.detail:
         title += f" {image.detail}"
-    below = y + height + 2.4
-    paper.label(title, x, below, 6.5, colour=INK, bold=True)
-    after = 0.0 if two_lines else text_width(f"{title}  ", 6.5, True)
+    title_y = y + height + 2.4
+    paper.label(title, x, title_y, 6.5, colour=INK, bold=True)
+    if two_lines:
+        title_width = 0.0
+        window_y = title_y + (_CAPTION - 0.3)
+    else:
+        title_width = text_width(f"{title}  ", 6.5, bold=True)
+        window_y = title_y
     # A long text gets smaller type. Otherwise it would run into the caption of the next picture.
-    size = min(6.0, 6.0 * (side - after) / text_width(window, 6.0))
-    paper.label(window, x + after, below + (_CAPTION - 0.3 if two_lines else 0), size)
+    size = min(6.0, 6.0 * (side - title_width) / text_width(window, 6.0))
+    paper.label(window, x + title_width, window_y, size)
 
 
 def _has_table(content: PatientContent) -> bool:
@@ -656,6 +728,7 @@ def _table_cells(
     content: PatientContent, words: Wording
 ) -> tuple[list[str], list[list[str]], list[float]]:
     """Return head, rows and left edges (mm) of the columns of the table of all regions."""
+    # A run without histology has no probabilities of cancer. Both columns then hold the belief.
     of_cancer = any(view.region.of_cancer for view in content.regions)
     belief = words.say("Readers, as estimated")
     head = [
@@ -691,6 +764,7 @@ def _table_cells(
 
 
 _FIRST_COLUMN = 33.0
+"""Width of the first column of the table on the earlier study, mm."""
 
 
 def _earlier_words(earlier: EarlierView) -> list[Passage]:
@@ -728,9 +802,11 @@ def _draw_earlier(paper: Paper, earlier: EarlierView | None) -> None:
     paper.block(passages, MARGIN, _INNER, _SMALL)
     if not earlier.regions:
         return
+    # The first column has the width of a name; the others share the remaining width equally.
     places = [0.0]
-    width = (_INNER - _FIRST_COLUMN) / (len(earlier.regions_head) - 1)
-    for number in range(len(earlier.regions_head) - 1):
+    n_others = len(earlier.regions_head) - 1
+    width = (_INNER - _FIRST_COLUMN) / n_others
+    for number in range(n_others):
         places.append(_FIRST_COLUMN + number * width)
     _draw_row(paper, earlier.regions_head, places, DIM)
     for cells in earlier.regions:
@@ -785,6 +861,7 @@ def _problem_words(content: PatientContent, words: Wording) -> list[Passage]:
             sentence = "{name} is missing from this study: nothing was measured on it."
             texts.append(words.say(sentence, name=name))
         for failure in study.failures:
+            # Of some failures the stage of the run is not recorded.
             where = failure.get("stage") or words.again("failed")
             if failure.get("roi_id"):
                 where += f", {words.say('region {names}', names=failure['roi_id'])}"
@@ -809,6 +886,7 @@ def _draw_feet(
     words: Wording,
 ) -> None:
     """Write the number of the sheet, the model and the program's version below each sheet."""
+    # A validation has no model with a name; the name of its run then takes this place.
     names = ", ".join(str(model["name"]) for model in models)
     if names:
         made_by = words.say("model {names}", names=names)

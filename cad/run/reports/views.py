@@ -114,14 +114,15 @@ class PatientView:
         ordered by decision (malignant, refer, no decision, benign) and within it by suspicion.
         """
         rank = {"malignant": 0, "refer": 1, "": 2, "benign": 3}
+        # False sorts before True, so each ``not`` puts the named regions first.
         return sorted(
             self.regions,
-            key=lambda r: (
-                r is not self.top,
-                r is not self.readers_first,
-                not r.truth,
-                rank[r.decision],
-                -(r.suspicion or 0.0),
+            key=lambda region: (
+                region is not self.top,
+                region is not self.readers_first,
+                not region.truth,
+                rank[region.decision],
+                -(region.suspicion or 0.0),
             ),
         )
 
@@ -167,7 +168,9 @@ class PatientView:
         In a prediction of several studies these are the regions of the latest study. If the man has
         no probability, all his regions are returned.
         """
-        studies = {r.study for r in self.regions if r.patient_probability is not None}
+        studies = {
+            region.study for region in self.regions if region.patient_probability is not None
+        }
         if not studies:
             return self.regions
         return [region for region in self.regions if region.study in studies]
@@ -176,13 +179,19 @@ class PatientView:
     def top(self) -> RegionResult | None:
         """Return the region of highest probability; None if no region has a probability."""
         scored = [region for region in self.current if region.probability is not None]
-        return max(scored, key=lambda r: r.probability or 0.0, default=None)
+        return max(scored, key=lambda region: region.probability or 0.0, default=None)
 
     @property
     def readers_first(self) -> RegionResult | None:
         """Return the region that the readers suspect most; None if nobody has scored a region."""
         scored = [region for region in self.current if region.readers_mean is not None]
-        return max(scored, key=lambda r: (r.readers_mean or 0.0, r is self.top), default=None)
+        # Of regions that the readers suspect equally, the tool's first is taken, so that the page
+        # does not show a disagreement where there is none.
+        return max(
+            scored,
+            key=lambda region: (region.readers_mean or 0.0, region is self.top),
+            default=None,
+        )
 
     @property
     def order(self) -> float:
@@ -220,7 +229,7 @@ class PatientView:
             return "awaiting a reader"
         if self.top is None:
             return "awaiting ROI" if self.waiting and not self.faults else "failed"
-        if self.failures or any(r.probability is None for r in self.regions):
+        if self.failures or any(region.probability is None for region in self.regions):
             return "scored in part"
         lacking = " and ".join(sorted(self.missing))
         return f"scored without {lacking}" if lacking else "scored"
@@ -261,19 +270,19 @@ def list_patients(results: Results) -> list[PatientView]:
     results : Results
         Content of the run folder. Results that are held back are left out.
     """
-    hidden = held_back(results)
+    men_held_back = held_back(results)
     results = open_results(results)
     views: dict[str, PatientView] = {}
     pictured = results.pictured
     for region in results.regions:
-        blinded = region.patient in hidden
-        view = PatientView(region.patient, pictured=pictured, blinded=blinded)
-        views.setdefault(region.patient, view).regions.append(region)
+        blinded = region.patient in men_held_back
+        new_view = PatientView(region.patient, pictured=pictured, blinded=blinded)
+        views.setdefault(region.patient, new_view).regions.append(region)
     for failure in results.failures:
         patient = failure.get("participant_id", "")
-        if patient:
-            view = PatientView(patient, pictured=pictured)
-            views.setdefault(patient, view).failures.append(failure)
+        if patient:  # a failure of the run as a whole belongs to no patient
+            new_view = PatientView(patient, pictured=pictured)
+            views.setdefault(patient, new_view).failures.append(failure)
     return sorted(views.values(), key=_urgency_key)
 
 
@@ -315,14 +324,17 @@ def study_views(
         ``lost`` of a view says why the study's images cannot be shown. If the slice viewers of the
         page cannot be made, ``notes`` says why.
     """
-    names = {r.study for r in patient.regions} | {_study_of(f) for f in patient.failures}
+    names = {region.study for region in patient.regions}
+    names |= {_study_of(failure) for failure in patient.failures}
     views: list[StudyView] = []
-    shown = []
+    # For each study with images: its index in ``views``, its regions and its images.
+    with_images = []
     for name in sorted(names):
-        regions_of_study = [r for r in patient.regions if r.study == name]
-        failures = [f for f in patient.failures if _study_of(f) == name]
+        regions_of_study = [region for region in patient.regions if region.study == name]
+        failures = [failure for failure in patient.failures if _study_of(failure) == name]
         images = _images_of_study(results.folder, name)
         if patient.blinded and not isinstance(images, str):
+            # The probability map would reveal the result that is held back.
             layers = {key: image for key, image in images.layers.items() if key != "probability"}
             images = replace(images, layers=layers)
         try:
@@ -332,20 +344,35 @@ def study_views(
                 view = _study_view(results, name, regions_of_study, failures, images, words)
                 views.append(view)
                 patient.missing.update(view.missing)
-                shown.append((len(views) - 1, regions_of_study, images))
+                with_images.append((len(views) - 1, regions_of_study, images))
         except CadError as error:
-            regions = [region_view(results, r, None, words) for r in regions_of_study]
-            lost = error.problem if regions_of_study else ""
-            views.append(StudyView(name, regions, None, 0, [], [], failures, lost=lost))
+            # The study is shown without images. A study without regions failed before it had any
+            # images, and its failure says so.
+            views.append(
+                StudyView(
+                    study=name,
+                    regions=[
+                        region_view(results, region, None, words) for region in regions_of_study
+                    ],
+                    viewer=None,
+                    n_slices=0,
+                    missing=[],
+                    notes=[],
+                    failures=failures,
+                    lost=error.problem if regions_of_study else "",
+                )
+            )
     if not scroller:
         return views
+
+    # The viewers of all studies are made together, because they share the size of the page.
     try:
         with reading(patient.patient, "the slices cannot be shown"):
-            viewers = viewers_of([images for _, _, images in shown])
+            viewers = viewers_of([images for _, _, images in with_images])
     except CadError as error:
         return [_without_slices(view, error.problem) for view in views]
-    for (place, regions_of_study, _), viewer in zip(shown, viewers, strict=True):
-        views[place] = replace(views[place], viewer=_with_regions(viewer, regions_of_study))
+    for (index, regions_of_study, _), viewer in zip(with_images, viewers, strict=True):
+        views[index] = replace(views[index], viewer=_with_regions(viewer, regions_of_study))
     return views
 
 
@@ -368,10 +395,10 @@ def _study_view(
     acquired = images.meta.get("acquired") or {}
     return StudyView(
         study=name,
-        regions=[region_view(results, r, images, words) for r in regions],
+        regions=[region_view(results, region, images, words) for region in regions],
         viewer=None,
         n_slices=len(images.z_mm),
-        missing=[short_name(m) for m in images.meta.get("missing", [])],
+        missing=[short_name(modality) for modality in images.meta.get("missing", [])],
         notes=list(map(str, images.meta.get("notes", []))),
         failures=failures,
         alignments=alignments(images),
@@ -395,12 +422,14 @@ def _acquired(stated: JsonObject) -> list[str]:
 
 
 def _study_of(failure: dict[str, str]) -> str:
+    """Return the study of a failure; a failure without a study counts as a study of the man."""
     return failure.get("study_id") or failure["participant_id"]
 
 
 def _images_of_study(folder: RunFolder, study: str) -> StudyImages | str:
     """Return the study's images, or a sentence on why they cannot be read."""
     path = folder.study(study)
+    # A link could lead out of the run folder, whose files alone may be read.
     if path.parent.resolve() != path.resolve().parent or not path.is_file():
         return "the run folder holds no images of this study"
     try:
@@ -418,13 +447,14 @@ def _with_regions(viewer: JsonObject, regions: list[RegionResult]) -> JsonObject
         listed.append(
             {
                 "id": region.roi,
-                "label": min(region.label, 255),
+                "label": min(region.label, 255),  # the map of labels stores greater ones as 255
                 "decision": region.decision,
                 "text": f"P {probability_text(region.probability)}",
             }
         )
     layers = viewer["layers"]
     if not any(region.of_cancer for region in regions):
+        # Without a probability of cancer, the map shows the belief and is called so.
         layers = []
         for layer in viewer["layers"]:
             if layer["key"] == "probability":

@@ -26,6 +26,7 @@ def watch_page(summary: JsonObject, sentences: Sequence[str]) -> str:
     """
     charts = []
     for chart in summary["charts"]:
+        # The limit lies a little below the upper edge of the chart, unless a curve exceeds it.
         highest = max([chart["limit"] * 1.2, *chart["upper"], *chart["lower"]])
         charts.append(
             {
@@ -37,7 +38,10 @@ def watch_page(summary: JsonObject, sentences: Sequence[str]) -> str:
         )
     contests = []
     for contest, sentence in zip(summary["contests"], sentences, strict=True):
+        # Zero is in the middle of the chart. The least size keeps a chart from having no height.
         size = max(0.01, *(abs(value) for value in (*contest["low"], *contest["high"])))
+        # The band is one polygon: from left to right along its upper edge, and back along its
+        # lower edge.
         upper = _points_of_polyline(contest["high"], -size, size)
         lower = _points_of_polyline(contest["low"], -size, size).split()
         contests.append(
@@ -64,7 +68,8 @@ def _height(value: float, lowest: float, highest: float) -> float:
 
 def _points_of_polyline(values: Sequence[float], lowest: float, highest: float) -> str:
     """Return values as the ``points`` of an SVG polyline, at equal steps from left to right."""
-    step = (_WIDTH - 2 * _MARGIN) / max(len(values) - 1, 1)
+    n_steps = max(len(values) - 1, 1)  # at least 1, so that nothing is divided by zero
+    step = (_WIDTH - 2 * _MARGIN) / n_steps
     points = []
     for number, value in enumerate(values):
         points.append(f"{_MARGIN + number * step:.1f},{_height(value, lowest, highest)}")

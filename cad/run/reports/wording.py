@@ -133,9 +133,11 @@ def _patterns() -> list[tuple[re.Pattern[str], str]]:
     stored = sorted(table_beside(__file__)["stored"], key=len, reverse=True)
     patterns = []
     for sentence in stored:
+        # Text and names take turns: the pieces with odd numbers are the names of places.
         pieces = _PLACE.split(sentence)
-        text = ""
+        pattern = ""
         for number, piece in enumerate(pieces):
-            text += f"(?P<{piece}>.+?)" if number % 2 else re.escape(piece)
-        patterns.append((re.compile(text), sentence))
+            is_name = number % 2 == 1
+            pattern += f"(?P<{piece}>.+?)" if is_name else re.escape(piece)
+        patterns.append((re.compile(pattern), sentence))
     return patterns

@@ -155,8 +155,9 @@ class FoldLabels:
 
         The note says why the plain mean took the place of the rule; else it is empty.
         """
-        rows = np.arange(len(self.y))
-        return fold_labels(self.rule, self.grades, self.truth, self.certain, rows)[2]
+        all_rows = np.arange(len(self.y))
+        _, _, note = fold_labels(self.rule, self.grades, self.truth, self.certain, all_rows)
+        return note
 
 
 @dataclass(frozen=True)
@@ -228,10 +229,10 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     # change what a consensus rule (which makes one label from several readers' scores) learns about
     # readers.
     measured_patients = set(extracted.features["participant_id"])
-    rois = cohort.rois[cohort.rois["participant_id"].isin(measured_patients)].reset_index(drop=True)
-    scores = cohort.scores[cohort.scores["participant_id"].isin(measured_patients)].reset_index(
-        drop=True
-    )
+    roi_is_kept = cohort.rois["participant_id"].isin(measured_patients)
+    score_is_kept = cohort.scores["participant_id"].isin(measured_patients)
+    rois = cohort.rois[roi_is_kept].reset_index(drop=True)
+    scores = cohort.scores[score_is_kept].reset_index(drop=True)
     labels = reader_labels(scores, rois, cohort.readers, settings)
     labels["label_kind"] = label_kinds(labels, loaded.settings)
     # The column ``truth`` holds histology, with which predictions are compared. The column
@@ -246,19 +247,22 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     write_labels(loaded.folder, labels)
     table = join(extracted.features, labels)
     relabel = _labels_of_folds(loaded, grades, table)
-    note = relabel.note() if relabel else ""
+    remarks = notes(scores, settings)
+    note_on_rule = relabel.note() if relabel else ""
+    if note_on_rule:
+        remarks.append(note_on_rule)
     return Aggregated(
-        rois,
-        scores,
-        grades,
-        extracted.provenance,
-        labels,
-        table,
-        extracted.source,
-        len(table.keys),
-        cohort.simulated,
+        rois=rois,
+        scores=scores,
+        grades=grades,
+        provenance=extracted.provenance,
+        labels=labels,
+        table=table,
+        source=extracted.source,
+        own_rows=len(table.keys),
+        simulated=cohort.simulated,
         relabel=relabel,
-        notes=(*notes(scores, settings), *([note] if note else [])),
+        notes=tuple(remarks),
     )
 
 
@@ -273,9 +277,11 @@ def _labels_of_folds(loaded: Loaded, grades: pd.DataFrame, table: Table) -> Fold
     The result is None if no label depends on other regions.
     """
     settings = loaded.settings.labels
-    counted = grades["reader_id"].isin(chosen_readers(loaded.cohort.readers, settings.readers))
-    matrix, _ = grade_matrix(grades[counted], table.keys)
-    return fold_labels_of(settings, matrix, table.labels, table.y, table.spread)
+    is_of_chosen_reader = grades["reader_id"].isin(
+        chosen_readers(loaded.cohort.readers, settings.readers)
+    )
+    grades_by_reader, _ = grade_matrix(grades[is_of_chosen_reader], table.keys)
+    return fold_labels_of(settings, grades_by_reader, table.labels, table.y, table.spread)
 
 
 def fold_labels_of(
@@ -321,18 +327,21 @@ def fold_labels_of(
     >>> mean[:4].round(2).tolist(), y[:4].round(2).tolist()
     ([0.1, 0.63, 0.37, 0.9], [0.1, 0.89, 0.11, 0.9])
     """
-    if settings.consensus == "mean" or grades.shape[1] == 0:
+    n_readers = grades.shape[1]
+    # The mean of a region's readers depends on no other region.
+    if settings.consensus == "mean" or n_readers == 0:
         return None
-    if settings.consensus == "agreement" and grades.shape[1] < FEWEST_READERS:
+    # With so few readers nobody's agreement with the others can be weighed, and the mean is taken.
+    if settings.consensus == "agreement" and n_readers < FEWEST_READERS:
         return None
     return FoldLabels(
-        settings.consensus,
-        grades,
-        labels["truth"].to_numpy(float),
-        labels["certain"].to_numpy(float),
-        y,
-        spread,
-        None if settings.eta == "adaptive" else float(settings.eta),
+        rule=settings.consensus,
+        grades=grades,
+        truth=labels["truth"].to_numpy(float),
+        certain=labels["certain"].to_numpy(float),
+        y=y,
+        spread=spread,
+        eta=None if settings.eta == "adaptive" else float(settings.eta),
     )
 
 
@@ -355,6 +364,7 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
     """
     with using(bundle):
         table = aggregated.table.with_rows(_kept_rows(loaded, bundle), bundle.features)
+        # The object that computes labels must know the added rows, too.
         relabel = aggregated.relabel
         if relabel is not None:
             relabel = _labels_of_folds(loaded, aggregated.grades, table)
@@ -386,16 +396,16 @@ def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> No
     """
     with using(bundle):
         _refuse_other_measurements(loaded, bundle)
-        region = ["participant_id", "roi_id"]
+        region_keys = ["participant_id", "roi_id"]
         # A region in both tables would count twice. In a validation, a model that was trained on
         # one of its rows would predict the other row.
-        both = _kept_rows(loaded, bundle)[region].merge(regions[region])
-    if len(both):
+        regions_in_both = _kept_rows(loaded, bundle)[region_keys].merge(regions[region_keys])
+    if len(regions_in_both):
         raise CadError(
             f"the region is in the training table of {bundle.name} already, "
-            f"as are {len(both) - 1} others",
-            patient=both["participant_id"].iloc[0],
-            roi=both["roi_id"].iloc[0],
+            f"as are {len(regions_in_both) - 1} others",
+            patient=regions_in_both["participant_id"].iloc[0],
+            roi=regions_in_both["roi_id"].iloc[0],
             hint="patients of different cohorts need different ids",
         )
 
@@ -409,18 +419,19 @@ def _kept_rows(loaded: Loaded, bundle: Bundle) -> pd.DataFrame:
 
 
 def _refuse_other_measurements(loaded: Loaded, bundle: Bundle) -> None:
+    """Raise an error for a model without training rows, or with features measured otherwise."""
     if not bundle.metadata["carries_training_rows"]:
         raise CadError(
             f"{bundle.name} was written without its training rows and cannot be extended",
             hint="train it again with learner.training_rows: carry",
         )
-    old = bundle.pipeline
-    new = loaded.settings.model_dump(mode="json", by_alias=True)
+    settings_of_model = bundle.pipeline
+    settings_of_cohort = loaded.settings.model_dump(mode="json", by_alias=True)
     for section in ("images", "features"):
-        if old[section] != new[section]:
+        if settings_of_model[section] != settings_of_cohort[section]:
             changed = []
-            for key, value in new[section].items():
-                if value != old[section].get(key):
+            for key, value in settings_of_cohort[section].items():
+                if value != settings_of_model[section].get(key):
                     changed.append(key)
             raise CadError(
                 f"{section} settings differ from those of {bundle.name}: {', '.join(changed)}",
@@ -485,22 +496,25 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     }
     # Parameters of the learner replace the settings of labels here, as they do when the learner is
     # fitted.
-    learner_keywords |= {
-        name: value for name, value in settings.learner.params.items() if name in learner_keywords
-    }
+    for name, value in settings.learner.params.items():
+        if name in learner_keywords:
+            learner_keywords[name] = value
     # Several values may be tried for each parameter. The largest value gives the widest interval
     # around a label, and so the weakest label.
-    precision, share = (float(np.max(learner_keywords[name])) for name in ("eta0", "kappa"))
+    precision = float(np.max(learner_keywords["eta0"]))
+    share_of_spread = float(np.max(learner_keywords["kappa"]))
     boundary: Rule = "paper" if learner_keywords["boundary"] == "paper" else "drop"
+
     kinds = np.full(len(labels), "unlabelled", dtype=object)
     p = labels["p"].to_numpy(float)
+    spread = labels["eta"].to_numpy(float)
     labelled = np.isfinite(p)
-    half_width = half_widths(labels["eta"].to_numpy(float)[labelled], precision, share)
+    half_width = half_widths(spread[labelled], precision, share_of_spread)
     codes = soft_labels(p[labelled], half_width, boundary, precision).kinds
     kinds[labelled] = [KIND_NAMES[code] for code in codes]
-    certain = labels["certain"].to_numpy(float)
     # The two kinds of certain labels are set last. Histology that overrides the readers makes a
     # label certain, whatever the readers' scores are.
+    certain = labels["certain"].to_numpy(float)
     kinds[certain == 1] = "certain_positive"
     kinds[certain == 0] = "certain_negative"
     return pd.Series(kinds, index=labels.index)

@@ -77,26 +77,30 @@ def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> J
         suspicion, patient_decision``. Its men also have ``regions, decision_model,
         decision_before_histology, decision, decision_reason, basis``.
     """
+    # A man with any failure is not called benign, because what was not read may be cancer.
     failures = [*loaded.failures, *measured, *judged.failures]
-    failed = {failure.participant_id for failure in failures}
-    withheld = set()
+    patients_with_failure = {failure.participant_id for failure in failures}
+    # On simulated men every model may decide.
+    withheld_models = set()
     if not loaded.cohort.simulated:
-        withheld = set(judged.undecided_models)
-    results = decide_regions(judged.results, judged.lower, judged.upper, withheld)
-    current = results if judged.latest is None else results[judged.latest]
-    men = decide_men(judged.men, current, failed)
+        withheld_models = set(judged.undecided_models)
+    results = decide_regions(judged.results, judged.lower, judged.upper, withheld_models)
+    # In a prediction the decision on a man is made from the regions of his latest study alone.
+    regions_that_count = results if judged.latest is None else results[judged.latest]
+    men = decide_men(judged.men, regions_that_count, patients_with_failure)
     results["patient_decision"] = results["participant_id"].map(men["decision"])
-    if "confidence" in results:
+    if "confidence" in results:  # without this column of rois.tsv, people drew all regions
         detected = np.array([unseen(value) for value in results["confidence"]], dtype=bool)
-        alone = detected & results["readers_mean"].isna().to_numpy()
-        results["warnings"] = _with_warning(results["warnings"], alone, UNSEEN)
+        read_by_nobody = detected & results["readers_mean"].isna().to_numpy()
+        results["warnings"] = _with_warning(results["warnings"], read_by_nobody, UNSEEN)
     decisions = MeasuredDecisions(
         regions=measures_of_decisions(results, loaded.settings.decision),
         men=measure_decisions_on_men(men),
         waiting=sum(failure.waiting for failure in failures),
     )
     notes = list(judged.notes)
-    if "model" in results and withheld & set(results["model"]):
+    # The note is shown only if such a model scored a region. A validation has no column ``model``.
+    if "model" in results and withheld_models & set(results["model"]):
         notes.append(SIMULATED_TRAINING)
     return replace(judged, results=results, men=men, decisions=decisions, notes=notes)
 
@@ -177,21 +181,22 @@ def decide_regions(
     >>> decided["decision_reason"].iloc[2]
     'the tool does not suspect cancer, the reader does'
     """
-    # A missing probability is neither below nor above a threshold, so the region gets no decision.
     codes = by_thresholds(results["probability"], lower, upper)
     rows = []
     for row, code in zip(results.to_dict("records"), codes.tolist(), strict=True):
-        by_limits = ""
+        # The code of a missing probability is that of ``refer``. But without a number there is
+        # nothing to refer, so the region gets no decision.
+        decision_by_thresholds = ""
         if np.isfinite(row["probability"]):
-            by_limits = DECISIONS[code]
-        if by_limits and row.get("model") in withheld:
-            rows.append(_withheld(row))
+            decision_by_thresholds = DECISIONS[code]
+        if decision_by_thresholds and row.get("model") in withheld:
+            rows.append(_columns_without_decision(row))
         else:
-            rows.append(_decision_columns(by_limits, row))
+            rows.append(_decision_columns(decision_by_thresholds, row))
     return results.assign(**pd.DataFrame(rows, index=results.index))
 
 
-def _withheld(row: dict[str, Any]) -> dict[str, Any]:
+def _columns_without_decision(row: dict[str, Any]) -> dict[str, Any]:
     """Return the decision columns of a region whose model may not decide on real men.
 
     ``row`` is the region's row of results. The decision is empty, and its reason says that the
@@ -199,45 +204,53 @@ def _withheld(row: dict[str, Any]) -> dict[str, Any]:
     """
     # The classes that conformal prediction leaves possible are not shown. Like the thresholds, they
     # hold only for men like those of the training, and these men were simulated.
-    return {**_decision_columns("", row), "decision_reason": SIMULATED_TRAINING, "plausible": ""}
+    columns = _decision_columns(first_decision="", row=row)
+    return {**columns, "decision_reason": SIMULATED_TRAINING, "plausible": ""}
 
 
-def _decision_columns(model: str, row: dict[str, Any]) -> dict[str, Any]:
+def _decision_columns(first_decision: str, row: dict[str, Any]) -> dict[str, Any]:
     """Return the decision columns of one region.
 
-    ``model`` is its decision by the thresholds, and ``row`` its row of results.
+    ``first_decision`` is its decision by the thresholds, empty where there is none. ``row`` is its
+    row of results.
     """
-    values = _reader_values(row)
-    mean = row["readers_mean"]
-    gap = abs(mean - row["belief"])
-    readers = _readers_against(model, values, mean, gap)
+    reader_values = _reader_values(row)
+    readers_mean = row["readers_mean"]
+    gap = abs(readers_mean - row["belief"])
     plausible = _plausible(row)
-    against = list(readers)
-    histology = []
-    if model in ("malignant", "benign"):
+
+    # Reasons against the first decision. There are none against ``refer`` or no decision.
+    reasons_of_readers = _readers_against(first_decision, reader_values, readers_mean, gap)
+    reasons = list(reasons_of_readers)
+    reasons_of_histology = []
+    if first_decision in ("malignant", "benign"):
+        # The cell is empty where the model has no limits to compare regions with.
         if _text_or_empty(row, "unlike") not in ("", LIKE):
-            against.append("the region is unlike the training cohort")
-        against += _set_against(model, plausible)
+            reasons.append("the region is unlike the training cohort")
+        reasons += _conformal_set_against(first_decision, plausible)
         if _text_or_empty(row, "displaced"):
-            against.append(row["displaced"])
-        if model == "benign" and not values and unseen(row.get("confidence")):
-            against.append(UNSEEN)
+            reasons.append(row["displaced"])
+        if first_decision == "benign" and not reader_values and unseen(row.get("confidence")):
+            reasons.append(UNSEEN)
         # A biopsy may miss a lesion, and the tool (the model) may miss cancer. So a person has to
         # look at a region where histology contradicts the decision.
-        if model == "malignant" and row["truth"] == 0.0:
-            histology.append("histology found it benign")
-        if model == "benign" and row["truth"] == 1.0:
-            histology.append("histology found it malignant")
-    suspicion = np.fmax(row["belief"], mean)
-    if readers:
+        if first_decision == "malignant" and row["truth"] == 0.0:
+            reasons_of_histology.append("histology found it benign")
+        if first_decision == "benign" and row["truth"] == 1.0:
+            reasons_of_histology.append("histology found it malignant")
+
+    # Where one number is NaN, such as the mean of a region without a score, ``fmax`` takes the
+    # other.
+    suspicion = np.fmax(row["belief"], readers_mean)
+    if reasons_of_readers:
         # The page sorts regions by suspicion. If only the readers' mean counted, a region that a
         # single reader suspects would come late.
-        suspicion = np.fmax(row["belief"], max(values))
+        suspicion = np.fmax(row["belief"], max(reader_values))
     return {
-        "decision_model": model,
-        **withdrawn(model, against, histology),
+        "decision_model": first_decision,
+        **withdrawn(first_decision, reasons, reasons_of_histology),
         "plausible": plausible,
-        "readers_agree": _readers_apart(values),
+        "readers_agree": _readers_apart(reader_values),
         "gap": gap,
         "apart": _word_for_gap(gap),
         "suspicion": suspicion,
@@ -276,32 +289,36 @@ def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str,
 
 
 def _reader_values(row: dict[str, Any]) -> list[float]:
-    values = []
-    for pair in _text_or_empty(row, "reader_values").split("; "):
-        if pair:
-            values.append(float(pair.rpartition("=")[2]))
-    return values
+    """Return the readers' probabilities of a region, from a text such as ``r1=0.2; r2=0.8``."""
+    probabilities = []
+    for reader_and_value in _text_or_empty(row, "reader_values").split("; "):
+        if reader_and_value:  # an empty text, which is that of no reader, also has one piece
+            _, _, value = reader_and_value.rpartition("=")
+            probabilities.append(float(value))
+    return probabilities
 
 
 def _text_or_empty(row: dict[str, Any], name: str) -> str:
-    value = row.get(name, "")
-    return value if isinstance(value, str) else ""
+    # A table of results may lack the column, and pandas holds an empty cell as NaN.
+    cell = row.get(name, "")
+    return cell if isinstance(cell, str) else ""
 
 
 def _readers_apart(values: list[float]) -> str:
     """Say how far the lowest and the highest of several readers' probabilities are apart."""
-    if len(values) < 2:
+    if len(values) < 2:  # there is nobody with whom to agree
         return ""
-    spread = max(values) - min(values)
-    if spread <= AGREE:
+    distance = max(values) - min(values)
+    if distance <= AGREE:
         return "agree"
-    if spread <= FAR:
+    if distance <= FAR:
         return "differ"
     return "are split"
 
 
 def _word_for_gap(gap: float) -> str:
-    if np.isnan(gap):
+    """Say how far the belief and the readers' mean are apart."""
+    if np.isnan(gap):  # nobody scored the region, or it has no belief
         return ""
     if gap < AGREE:
         return "agree"
@@ -310,30 +327,43 @@ def _word_for_gap(gap: float) -> str:
     return "far apart"
 
 
-def _readers_against(model: str, values: list[float], mean: float, gap: float) -> list[str]:
-    if not values or model not in ("malignant", "benign"):
+def _readers_against(
+    first_decision: str, reader_values: list[float], readers_mean: float, gap: float
+) -> list[str]:
+    """Return a list with the readers' reason against a decision, empty where they have none.
+
+    ``gap`` is the distance between the belief and the readers' mean. Only the weightiest reason is
+    returned.
+    """
+    if not reader_values or first_decision not in ("malignant", "benign"):
         return []
-    readers_do = "the readers on average do" if len(values) > 1 else "the reader does"
+    readers_do = "the readers on average do" if len(reader_values) > 1 else "the reader does"
     # The text says whether readers and tool (the model) are on opposite sides of one half, and not
     # only how far apart they are. So it also tells which of them suspects cancer.
-    side = side_of_half(mean)
-    if model == "malignant" and side == "not suspicious":
+    side = side_of_half(readers_mean)
+    if first_decision == "malignant" and side == "not suspicious":
         return [f"the tool suspects cancer, {readers_do} not"]
-    if model == "benign" and side == "suspicious":
+    if first_decision == "benign" and side == "suspicious":
         return [f"the tool does not suspect cancer, {readers_do}"]
-    if model == "benign" and max(values) >= SUSPICIOUS:
+    if first_decision == "benign" and max(reader_values) >= SUSPICIOUS:
         return ["the tool does not suspect cancer, one reader does"]
     if gap >= FAR:
         return ["the tool and the readers are far apart"]
     return []
 
 
-def _set_against(model: str, plausible: str) -> list[str]:
-    if not plausible or model in plausible:
+def _conformal_set_against(first_decision: str, plausible: str) -> list[str]:
+    """Return a list with a reason if conformal prediction rules a decision out, else empty.
+
+    ``plausible`` is the text of :func:`_plausible`: the classes that are not ruled out.
+    """
+    if not plausible:  # the run made no conformal prediction
+        return []
+    if first_decision in plausible:
         return []
     if plausible == NEITHER:
         return ["hardly 1 in 10 regions of the training, benign or malignant, got such a number"]
-    if model == "benign":
+    if first_decision == "benign":
         return ["hardly 1 in 10 benign regions of the training looked so suspicious to the tool"]
     return ["hardly 1 in 10 malignant regions of the training looked so harmless to the tool"]
 
@@ -343,16 +373,16 @@ def _plausible(row: dict[str, Any]) -> str:
 
     The text is empty where the run made no such prediction.
     """
-    words = []
-    for word in ("benign", "malignant"):
-        p_value = row.get(f"p_{word}", np.nan)
-        if np.isnan(p_value):
+    classes = []
+    for name_of_class in ("benign", "malignant"):
+        p_value = row.get(f"p_{name_of_class}", np.nan)
+        if np.isnan(p_value):  # with one p-value alone, a missing class would seem ruled out
             return ""
         if p_value > SET_ERROR:
-            words.append(word)
-    if not words:
+            classes.append(name_of_class)
+    if not classes:
         return NEITHER
-    return " or ".join(words)
+    return " or ".join(classes)
 
 
 def decide_men(men: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]) -> pd.DataFrame:
@@ -383,28 +413,29 @@ def decide_men(men: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]
         ``refer``), ``decision_before_histology``, ``decision``, ``decision_reason`` and ``basis``:
         ``probability``, or ``regions`` where the man has no probability of his own.
     """
-    groups = dict(tuple(results.groupby("participant_id")))
+    regions_of_men = dict(tuple(results.groupby("participant_id")))
     rows = []
-    nothing = results.iloc[:0]
-    for name, man in zip(men.index, men.to_dict("records"), strict=True):
-        regions = groups.get(name, nothing)
-        model = _proposed(man, regions)
-        against = []
-        histology = []
-        if model == "benign":
-            against = _against_benign(regions, name in failed)
-        if model == "malignant" and man["truth"] == 0.0:
-            histology = ["histology found no such cancer"]
-        if model == "benign" and man["truth"] == 1.0:
-            histology = ["histology found cancer"]
-        row = {"regions": len(regions), "decision_model": model}
-        row |= withdrawn(model, against, histology)
+    no_regions = results.iloc[:0]
+    for patient, man in zip(men.index, men.to_dict("records"), strict=True):
+        regions = regions_of_men.get(patient, no_regions)
+        first_decision = _proposed(man, regions)
+        reasons = []
+        reasons_of_histology = []
+        if first_decision == "benign":
+            reasons = _against_benign(regions, patient in failed)
+        if first_decision == "malignant" and man["truth"] == 0.0:
+            reasons_of_histology = ["histology found no such cancer"]
+        if first_decision == "benign" and man["truth"] == 1.0:
+            reasons_of_histology = ["histology found cancer"]
+        row = {"regions": len(regions), "decision_model": first_decision}
+        row |= withdrawn(first_decision, reasons, reasons_of_histology)
+        # A man without a decision is told why. (:func:`withdrawn` gives reasons against decisions.)
         if regions.empty:
             row["decision_reason"] = NO_LATEST
-        elif not model and (regions["decision_reason"] == SIMULATED_TRAINING).any():
+        elif not first_decision and (regions["decision_reason"] == SIMULATED_TRAINING).any():
             row["decision_reason"] = SIMULATED_TRAINING
         row["basis"] = ""
-        if model:
+        if first_decision:
             row["basis"] = "regions" if np.isnan(man["probability"]) else "probability"
         rows.append(row)
     return men.assign(**pd.DataFrame(rows, index=men.index))
@@ -412,13 +443,16 @@ def decide_men(men: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]
 
 def _proposed(man: dict[str, Any], regions: pd.DataFrame) -> str:
     """Return the decision on a man from the decisions on his regions and his own probability."""
-    words = set(regions["decision"])
-    if words <= {""}:
+    decisions_of_regions = set(regions["decision"])
+    if decisions_of_regions <= {""}:  # he has no region, or none with a decision
         return ""
-    if "malignant" in words:
+    if "malignant" in decisions_of_regions:
         return "malignant"
-    below = np.isnan(man["probability"]) or man["probability"] < man["lower"]
-    if words == {"benign"} and below:
+    # A man without a probability of his own is judged by his regions alone.
+    own_probability_allows_benign = (
+        np.isnan(man["probability"]) or man["probability"] < man["lower"]
+    )
+    if decisions_of_regions == {"benign"} and own_probability_allows_benign:
         return "benign"
     return "refer"
 
@@ -439,15 +473,15 @@ def _against_benign(regions: pd.DataFrame, failed: bool) -> list[str]:
 
 def _with_warning(warnings: pd.Series, rows: np.ndarray, text: str) -> pd.Series:
     """Return the warnings of all rows, with a text added where ``rows`` is True."""
-    joined = []
-    for warning, adds in zip(warnings, rows, strict=True):
-        if adds and warning:
-            joined.append(f"{warning}; {text}")
-        elif adds:
-            joined.append(text)
+    longer_warnings = []
+    for warning, gets_text in zip(warnings, rows, strict=True):
+        if gets_text and warning:
+            longer_warnings.append(f"{warning}; {text}")
+        elif gets_text:
+            longer_warnings.append(text)
         else:
-            joined.append(warning)
-    return pd.Series(joined, index=warnings.index)
+            longer_warnings.append(warning)
+    return pd.Series(longer_warnings, index=warnings.index)
 
 
 def measures_of_decisions(results: pd.DataFrame, settings: DecisionSettings) -> dict[str, Any]:
@@ -466,7 +500,9 @@ def measures_of_decisions(results: pd.DataFrame, settings: DecisionSettings) -> 
     dict of str to Decisions
         One entry per key of :data:`DECISION_COLUMNS`.
     """
-    changed = bool((results["decision"] != results["decision_before_histology"]).any())
+    histology_changed_any = bool(
+        (results["decision"] != results["decision_before_histology"]).any()
+    )
     measured = {}
     for name, column in DECISION_COLUMNS.items():
         measured[name] = measure_decisions(
@@ -474,7 +510,7 @@ def measures_of_decisions(results: pd.DataFrame, settings: DecisionSettings) -> 
             results["truth"].to_numpy(float),
             results["participant_id"].to_numpy(str),
             settings,
-            after_histology=column == "decision" and changed,
+            after_histology=column == "decision" and histology_changed_any,
         )
     return measured
 
@@ -519,26 +555,27 @@ def _lately(men: pd.DataFrame) -> JsonObject:
     The measures are the share of men called benign or malignant, and the calibration.
     """
     decision = men["decision_before_histology"]
-    last = men[decision != ""].tail(LATELY)
-    decided = decision.reindex(last.index).isin(["benign", "malignant"])
-    judged = last.dropna(subset=["truth", "probability"])
-    truth = judged["truth"].to_numpy(float)
-    probability = judged["probability"].to_numpy(float)
-    share = error = intercept = np.nan
-    if len(last):
-        share = float(decided.mean())
-    if len(judged):
+    # The table lists men by their ids. So its last men are the latest where ids rise with time.
+    latest_men = men[decision != ""].tail(LATELY)
+    is_decided = decision.reindex(latest_men.index).isin(["benign", "malignant"])
+    men_with_truth = latest_men.dropna(subset=["truth", "probability"])
+    truth = men_with_truth["truth"].to_numpy(float)
+    probability = men_with_truth["probability"].to_numpy(float)
+    share_decided = intercept_error = intercept = np.nan
+    if len(latest_men):
+        share_decided = float(is_decided.mean())
+    if len(men_with_truth):
         # Standard error of the calibration intercept: 1 / sqrt(sum of p (1 - p)), with p the
         # probabilities.
-        error = 1 / np.sqrt(np.sum(probability * (1 - probability)))
+        intercept_error = 1 / np.sqrt(np.sum(probability * (1 - probability)))
         intercept = calibration_intercept(truth, probability)
     content: JsonObject = json_safe(
         {
-            "n": len(last),
-            "decided": share,
-            "known": len(judged),
+            "n": len(latest_men),
+            "decided": share_decided,
+            "known": len(men_with_truth),
             "intercept": intercept,
-            "error": error,
+            "error": intercept_error,
         }
     )
     return content

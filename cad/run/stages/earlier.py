@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -62,7 +61,7 @@ def has_pairs(measured: Measured) -> bool:
     bool
         True if at least one man has two or more measured studies.
     """
-    return bool(_men_with_several(measured))
+    return bool(_men_with_several_studies(measured))
 
 
 def of_latest_study(
@@ -99,24 +98,26 @@ def of_latest_study(
     >>> of_latest_study(RunFolder(Path("run")), keys, []).tolist()
     [False, True, True]
     """
+    patients_and_studies = list(zip(keys["participant_id"], keys["study_id"], strict=True))
+    # A study that could not be measured has no row in ``keys``, but may be the man's latest.
+    patients_and_studies += [(ref.participant_id, ref.study_id) for ref in studies]
     studies_of_men: dict[str, list[str]] = {}
-    pairs = list(zip(keys["participant_id"], keys["study_id"], strict=True))
-    pairs += [(ref.participant_id, ref.study_id) for ref in studies]
-    for patient, study in pairs:
-        of_man = studies_of_men.setdefault(patient, [])
-        if study not in of_man:
-            of_man.append(study)
-    latest = {}
-    for patient, of_man in studies_of_men.items():
+    for patient, study in patients_and_studies:
+        studies_of_man = studies_of_men.setdefault(patient, [])
+        if study not in studies_of_man:
+            studies_of_man.append(study)
+    latest_of_men = {}
+    for patient, studies_of_man in studies_of_men.items():
         dates = {}
-        for study in of_man:
-            # A study that failed has no file, and so no date is known. The same holds for the
-            # studies of a user's own table.
-            if len(of_man) > 1 and folder.study(study).is_file():
+        for study in studies_of_man:
+            # A single study is the latest without a date, so its file need not be read. A study
+            # that failed has no file, and so no date is known. The same holds for the studies of a
+            # user's own table.
+            if len(studies_of_man) > 1 and folder.study(study).is_file():
                 dates[study] = study_date(folder, study)
-        ordered, _ = in_order(of_man, dates)
-        latest[patient] = ordered[-1]
-    is_latest = keys["study_id"] == keys["participant_id"].map(latest)
+        earliest_first, _ = in_order(studies_of_man, dates)
+        latest_of_men[patient] = earliest_first[-1]
+    is_latest = keys["study_id"] == keys["participant_id"].map(latest_of_men)
     return np.asarray(is_latest, dtype=bool)
 
 
@@ -141,13 +142,14 @@ def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
     pairs = _pairs_of_studies(loaded, measured)
     if not pairs:
         return []
-    rows_of_men = _still_current(loaded, measured, pairs)
-    todo = [pair for pair in pairs if pair.latest.participant_id not in rows_of_men]
-    for comparison in each(compare_pair, todo, loaded.options):
+    rows_of_men = _rows_still_current(loaded, measured, pairs)
+    pairs_to_compare = [pair for pair in pairs if pair.latest.participant_id not in rows_of_men]
+    for comparison in each(compare_pair, pairs_to_compare, loaded.options):
         patient = comparison.task.latest.participant_id
+        # The process that compares may end or exceed a limit. Then there is a fault and no result.
         if comparison.fault is not None or comparison.result is None:
             reason = "no result" if comparison.fault is None else comparison.fault.reason
-            rows_of_men[patient] = _failure(comparison.task, reason)
+            rows_of_men[patient] = _rows_of_failed_pair(comparison.task, reason)
         else:
             rows_of_men[patient] = comparison.result
     return _in_cohort_order(loaded, pairs, rows_of_men)
@@ -170,9 +172,9 @@ def compare_pair(pair: Pair) -> list[EarlierRow]:
     try:
         return _compared_regions(pair)
     except CadError as error:
-        return _failure(pair, error.problem)
+        return _rows_of_failed_pair(pair, error.problem)
     except OSError as error:
-        return _failure(pair, str(error))
+        return _rows_of_failed_pair(pair, str(error))
 
 
 def in_order(studies: Sequence[str], dates: Mapping[str, str]) -> tuple[list[str], str]:
@@ -202,34 +204,41 @@ def in_order(studies: Sequence[str], dates: Mapping[str, str]) -> tuple[list[str
     for study in studies:
         match = _DATE.fullmatch(dates.get(study, ""))
         if match is not None:
+            # Year, month and day, as text of fixed width. Sorted as text, days are in order.
             days[study] = match.groups()
-    if len(days) == len(studies) == len(set(days.values())):
+    every_date_is_known = len(days) == len(studies)
+    # Dates cannot say which of two studies of one day is the later one.
+    no_two_are_equal = len(set(days.values())) == len(days)
+    if every_date_is_known and no_two_are_equal:
         return sorted(studies, key=lambda study: days[study]), "date"
-    return sorted(studies, key=_label_key), "session"
+    return sorted(studies, key=_sort_key_of_id), "session"
 
 
-def _label_key(study: str) -> list[tuple[int, str]]:
+def _sort_key_of_id(study: str) -> list[tuple[int, str]]:
     """Return a key that sorts ids by the value of their numbers: ``ses-2`` before ``ses-10``."""
-    key = []
+    sort_key = []
     for piece in re.findall(r"\d+|\D+", study):
-        key.append((int(piece), piece) if piece.isdigit() else (-1, piece))
-    return key
+        # Every piece becomes a number and a text, because Python cannot compare a number with a
+        # text. The number -1 sorts words before numbers.
+        sort_key.append((int(piece), piece) if piece.isdigit() else (-1, piece))
+    return sort_key
 
 
-def _men_with_several(measured: Measured) -> dict[str, list[str]]:
+def _men_with_several_studies(measured: Measured) -> dict[str, list[str]]:
     """Return the measured studies of every man who has more than one measured study."""
     studies_of_men: dict[str, list[str]] = {}
     for outcome in measured.outcomes:
-        patient, mark, _ = outcome.study_id.partition("_ses-")
-        if mark and outcome.status != _FAILED:
+        patient, session_mark, _ = outcome.study_id.partition("_ses-")
+        # An id without a session is that of a man's only study.
+        if session_mark and outcome.status != _FAILED:
             studies_of_men.setdefault(patient, []).append(outcome.study_id)
     return {patient: ids for patient, ids in studies_of_men.items() if len(ids) > 1}
 
 
 def _pairs_of_studies(loaded: Loaded, measured: Measured) -> list[Pair]:
     """Return for every man with several studies the latest study and the study before it."""
-    studies_of_men = _men_with_several(measured)
-    if not studies_of_men:
+    studies_of_men = _men_with_several_studies(measured)
+    if not studies_of_men:  # true of most cohorts, whose studies then need not be listed again
         return []
     refs = {ref.study_id: ref for ref in loaded.cohort.studies()}
     pairs = []
@@ -237,13 +246,13 @@ def _pairs_of_studies(loaded: Loaded, measured: Measured) -> list[Pair]:
         dates = {}
         for study in studies:
             dates[study] = study_date(loaded.folder, study)
-        ordered, order = in_order(studies, dates)
-        earlier, latest = list(pairwise(ordered))[-1]
-        pairs.append(Pair(refs[latest], refs[earlier], order))
+        earliest_first, order = in_order(studies, dates)
+        earlier, latest = earliest_first[-2:]
+        pairs.append(Pair(latest=refs[latest], earlier=refs[earlier], order=order))
     return pairs
 
 
-def _still_current(
+def _rows_still_current(
     loaded: Loaded, measured: Measured, pairs: Sequence[Pair]
 ) -> dict[str, list[EarlierRow]]:
     """Return, by man, the rows of an earlier run that need not be computed again.
@@ -255,29 +264,30 @@ def _still_current(
         return {}
     try:
         rows_of_men = read_earlier(loaded.folder)
-        keys_before = records.read_record(loaded.folder).get("inputs") or {}
+        # Where the record has no hashes of inputs, no study counts as unchanged.
+        input_hashes_before = records.read_record(loaded.folder).get("inputs") or {}
     except CadError:  # the folder holds no finished run, so all pairs of studies are compared
         return {}
-    keys = {outcome.study_id: outcome.key for outcome in measured.outcomes}
-    current = {}
+    input_hashes = {outcome.study_id: outcome.key for outcome in measured.outcomes}
+    current_rows = {}
     for pair in pairs:
         patient = pair.latest.participant_id
         rows = rows_of_men.get(patient, [])
         is_current = bool(rows)
         for ref in (pair.latest, pair.earlier):
-            key = keys[ref.study_id]
-            if not key or keys_before.get(ref.study_id) != key:
+            input_hash = input_hashes[ref.study_id]
+            # The hash is empty where the study's files could not be read.
+            if not input_hash or input_hashes_before.get(ref.study_id) != input_hash:
                 is_current = False
         for row in rows:
-            same_studies = (row.study_id, row.earlier_study_id) == (
-                pair.latest.study_id,
-                pair.earlier.study_id,
-            )
-            if not same_studies or row.alignment == _FAILED:
+            compares_latest = row.study_id == pair.latest.study_id
+            with_study_before = row.earlier_study_id == pair.earlier.study_id
+            # A comparison that failed is tried again.
+            if not (compares_latest and with_study_before) or row.alignment == _FAILED:
                 is_current = False
         if is_current:
-            current[patient] = rows
-    return current
+            current_rows[patient] = rows
+    return current_rows
 
 
 def _in_cohort_order(
@@ -306,6 +316,10 @@ def _in_cohort_order(
 
 
 def _compared_regions(pair: Pair) -> list[EarlierRow]:
+    """Align the images of two studies and return their rows of ``earlier.csv``.
+
+    An error of reading or aligning is raised.
+    """
     from cad.mri.imaging.earlier import align_earlier, nearest_regions, region_centres
     from cad.mri.imaging.study import Roi
     from cad.mri.imaging.study_files import read_drawings
@@ -318,40 +332,44 @@ def _compared_regions(pair: Pair) -> list[EarlierRow]:
         studies.append(read_drawings(ref.folder, ref.study_id, ref.participant_id, rois))
     latest, earlier = studies
     alignment = align_earlier(earlier, latest)
+    # Displacement and angle are None where no alignment was searched.
     moved_mm = None if alignment.moved_mm is None else round(alignment.moved_mm, 1)
     turned_deg = None if alignment.turned_deg is None else round(alignment.turned_deg, 1)
-    blank = replace(
+    row_without_region = replace(
         _row_of_pair(pair, alignment.state),
         moved_mm=moved_mm,
         turned_deg=turned_deg,
     )
+    # Without a trusted alignment nobody knows which regions are near each other.
     if alignment.state != "aligned":
-        return _rows_without_match(pair, blank)
+        return _rows_without_match(pair, row_without_region)
     matches = nearest_regions(
-        region_centres(latest), region_centres(earlier), alignment.matrix, NEAR_MM
+        region_centres(latest), region_centres(earlier), alignment.matrix, limit_mm=NEAR_MM
     )
     rows = []
-    near_ids = set()
+    matched_earlier_ids = set()
     for roi in latest.rois:
         match = matches.get(roi.roi_id)
-        row = replace(blank, roi_id=roi.roi_id)
+        row = replace(row_without_region, roi_id=roi.roi_id)
         if match is not None:
-            near_ids.add(match.roi_id)
-            distance = round(match.distance_mm, 1)
-            row = replace(row, earlier_roi_id=match.roi_id, distance_mm=distance)
+            matched_earlier_ids.add(match.roi_id)
+            distance_mm = round(match.distance_mm, 1)
+            row = replace(row, earlier_roi_id=match.roi_id, distance_mm=distance_mm)
         rows.append(row)
     for roi in earlier.rois:
-        if roi.roi_id not in near_ids:
-            rows.append(replace(blank, earlier_roi_id=roi.roi_id))
+        if roi.roi_id not in matched_earlier_ids:
+            rows.append(replace(row_without_region, earlier_roi_id=roi.roi_id))
     return rows
 
 
-def _failure(pair: Pair, reason: str) -> list[EarlierRow]:
-    return _rows_without_match(pair, replace(_row_of_pair(pair, _FAILED), alignment_note=reason))
+def _rows_of_failed_pair(pair: Pair, reason: str) -> list[EarlierRow]:
+    row_without_region = replace(_row_of_pair(pair, _FAILED), alignment_note=reason)
+    return _rows_without_match(pair, row_without_region)
 
 
-def _rows_without_match(pair: Pair, blank: EarlierRow) -> list[EarlierRow]:
-    return [replace(blank, roi_id=str(roi)) for roi in pair.latest.rois["roi_id"]]
+def _rows_without_match(pair: Pair, row_without_region: EarlierRow) -> list[EarlierRow]:
+    """Return a row for each region of the latest study, with no earlier region beside it."""
+    return [replace(row_without_region, roi_id=str(roi)) for roi in pair.latest.rois["roi_id"]]
 
 
 def _row_of_pair(pair: Pair, alignment: str) -> EarlierRow:

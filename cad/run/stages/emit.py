@@ -39,6 +39,8 @@ MOST_FAILURES = 2
 """Most failures that a command prints at its end; ``failures.csv`` has all failures."""
 MOST_WAITING = 10
 """Most studies without a region that a command names at its end; ``failures.csv`` has all."""
+# The error for a run without any measured study names no more than this number of causes.
+_MOST_CAUSES = 3
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Emitted:
             "out": str(self.out),
             "studies": self.studies,
             "regions": self.regions,
-            "failures": [asdict(f) for f in self.failures],
+            "failures": [asdict(failure) for failure in self.failures],
             "failures_by_kind": self.kinds.as_dict(),
             "waiting": [failure.study_id for failure in self.kinds.waiting],
             # While results of a man are held back, measures are hidden as well, because with few
@@ -97,43 +99,46 @@ class Emitted:
     def as_text(self, verbose: bool = False) -> str:
         """Return the closing lines for a terminal; ``verbose`` adds measures and all failures."""
         folder = RunFolder(self.out)
+        unacknowledged = self._unacknowledged_failures()
         lines = []
-        failed = self._failed()
+        if self.failures:
+            lines.append(f"failures: {self.kinds.words}")
+        if self.kinds.waiting:
+            lines.append(_waiting_line(self.kinds.waiting, folder.failures))
         if verbose:
             table = printed_table(self.metrics, self.decisions)
+            # With few other men, measures would reveal the results of a man who is held back.
             if held_back(read_results(self.out)):
                 table = [("measures", "held back with the men whom nobody has scored")]
             width = max((len(name) for name, _ in table), default=0)
             lines += [f"{name:<{width}}  {value}" for name, value in table]
-            lines += [f"failed: {text}" for text in failed]
+            lines += [f"failed: {text}" for text in unacknowledged]
         lines += self.patients
-        further = f"; and more, see {folder.failures}" if len(failed) > MOST_FAILURES else ""
-        if self.kinds.waiting:
-            lines.insert(0, _waiting_line(self.kinds.waiting, folder.failures))
-        if self.failures:
-            lines.insert(0, f"failures: {self.kinds.words}")
-        failures_text = f"failed: {'; '.join(failed[:MOST_FAILURES])}{further}"
-        model = "" if self.model is None else f"model: {self.model}; "
-        measures = f"{model}measures: {folder.validation}, or --verbose"
-        if failed:
-            lines.append(failures_text)
-        elif not self.failures:
+        if unacknowledged:
+            further = ""
+            if len(unacknowledged) > MOST_FAILURES:
+                further = f"; and more, see {folder.failures}"
+            lines.append(f"failed: {'; '.join(unacknowledged[:MOST_FAILURES])}{further}")
+        elif not self.failures:  # acknowledged failures are failures, but are not named again
             lines.append("nothing failed")
-        lines.append(measures)
-        return "\n".join([*lines, f"open {folder.page('index.html')}"])
+        model = "" if self.model is None else f"model: {self.model}; "
+        lines.append(f"{model}measures: {folder.validation}, or --verbose")
+        lines.append(f"open {folder.page('index.html')}")
+        return "\n".join(lines)
 
-    def _failed(self) -> list[str]:
+    def _unacknowledged_failures(self) -> list[str]:
         """Return lines of text on the failures that nobody has acknowledged.
 
         Regions of one study that failed for the same reason share a line.
         """
-        rois: dict[tuple[str, str, str], list[str]] = {}
-        for f in [*self.kinds.new, *self.kinds.repeated]:
-            rois.setdefault((f.study_id, f.stage, f.reason), []).append(f.roi_id)
+        roi_ids_by_reason: dict[tuple[str, str, str], list[str]] = {}
+        for failure in [*self.kinds.new, *self.kinds.repeated]:
+            study_and_reason = (failure.study_id, failure.stage, failure.reason)
+            roi_ids_by_reason.setdefault(study_and_reason, []).append(failure.roi_id)
         lines = []
-        for (study, step, reason), names in rois.items():
+        for (study, step, reason), roi_ids in roi_ids_by_reason.items():
             # The id of a region is empty where the whole study failed.
-            regions = f" ROI {', '.join(names)}" if names[0] else ""
+            regions = f" ROI {', '.join(roi_ids)}" if roi_ids[0] else ""
             lines.append(f"{study}{regions} ({step}): {reason}")
         return lines
 
@@ -152,11 +157,11 @@ class NothingScored(CadError):
 
 def _waiting_line(waiting: list[tables.Failure], path: Path) -> str:
     """Return the line that names the studies which wait for a region."""
-    names = list(dict.fromkeys(failure.study_id for failure in waiting))
+    studies = list(dict.fromkeys(failure.study_id for failure in waiting))  # each of them once
     further = ""
-    if len(names) > MOST_WAITING:
-        further = f" and {len(names) - MOST_WAITING} more, see {path}"
-    return f"waiting for regions: {', '.join(names[:MOST_WAITING])}{further}"
+    if len(studies) > MOST_WAITING:
+        further = f" and {len(studies) - MOST_WAITING} more, see {path}"
+    return f"waiting for regions: {', '.join(studies[:MOST_WAITING])}{further}"
 
 
 def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
@@ -176,23 +181,23 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
     """
     folder = loaded.folder
     # All files are needed. A run by a version that did not write one of them is incomplete.
-    needed = [*of_every_run(folder), folder.page("index.html")]
+    needed_files = [*of_every_run(folder), folder.page("index.html")]
     if has_pairs(measured):
-        needed.append(folder.earlier)
+        needed_files.append(folder.earlier)
     try:
         with reading(folder.root, "not a finished run"):
-            same = read_text(folder.complete) == _hash_of_inputs(loaded, measured)
-            if loaded.options.resume and same and all(path.exists() for path in needed):
-                results = tables.read_probabilities(folder)
+            has_same_input = read_text(folder.complete) == _hash_of_inputs(loaded, measured)
+            is_complete = all(path.exists() for path in needed_files)
+            if loaded.options.resume and has_same_input and is_complete:
                 metrics = records.read_metrics(folder)
                 emitted = _emitted(
                     loaded,
-                    results,
-                    Summary.from_dict(metrics),
-                    MeasuredDecisions.from_dict(metrics),
-                    tables.read_failures(folder),
+                    results=tables.read_probabilities(folder),
+                    metrics=Summary.from_dict(metrics),
+                    decisions=MeasuredDecisions.from_dict(metrics),
+                    failures=tables.read_failures(folder),
                 )
-                # raises an error for damaged results, which cannot be printed
+                # Damaged results, which cannot be printed, raise an error here.
                 _ = emitted.as_text(), emitted.as_dict()
                 record = records.read_record(folder)
                 if record["failures"] != emitted.kinds.counts:
@@ -223,16 +228,19 @@ def begin(loaded: Loaded, measured: Measured) -> None:
     # count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
     # Reports of the earlier results must not stand beside the new results.
-    for delivered in (loaded.folder.objects, loaded.folder.bundles):
-        for path in sorted(delivered.glob("sub-*")):
+    for folder_of_reports in (loaded.folder.objects, loaded.folder.bundles):
+        for path in sorted(folder_of_reports.glob("sub-*")):
             path.unlink()
     if not measured.results:
         failures = [*loaded.failures, *measured.failures]
         error = NothingScored(
             "no study could be measured",
             file=loaded.cohort.root,
-            hint="; ".join(f"{f.study_id}: {f.reason}" for f in failures[:3]),
+            hint="; ".join(
+                f"{failure.study_id}: {failure.reason}" for failure in failures[:_MOST_CAUSES]
+            ),
         )
+        # The files of an earlier run are overwritten, so that nobody takes them for those of today.
         extract_nothing(loaded)
         aggregate_nothing(loaded)
         error.emitted = emit_nothing(loaded, measured)
@@ -263,8 +271,8 @@ def emit_nothing(
     results = pd.DataFrame(columns=tables.PROBABILITY_COLUMNS)
     failures = [*loaded.failures, *measured.failures, *unscored]
     judged = Judged(
-        results,
-        Summary(),
+        results=results,
+        summary=Summary(),
         explanations=[],
         failures=list(unscored),
         notes=[],
@@ -279,7 +287,7 @@ def emit_nothing(
             waiting=sum(failure.waiting for failure in failures),
         ),
     )
-    return _write_results(loaded, measured, judged, [])
+    return _write_results(loaded, measured, judged, earlier=[])
 
 
 def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
@@ -302,7 +310,7 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     """
     begun = time.perf_counter()
     earlier = compare_earlier(loaded, measured)
-    if earlier:
+    if earlier:  # else no man has several studies, and the stage has nothing to do
         seconds = time.perf_counter() - begun
         judged = replace(judged, timings={**judged.timings, "earlier": seconds})
     emitted = _write_results(loaded, measured, judged, earlier)
@@ -323,22 +331,23 @@ def _write_results(
     record["counts"]["regions_failed"] = _count_failed_regions(failures)
     record["failures"] = sort_failures(folder.root, failures).counts
     with stage(folder.root) as scratch:
-        aside = RunFolder(scratch)
-        tables.write_probabilities(aside, judged.results)
-        tables.write_patients(aside, judged.men)
-        tables.write_explanations(aside, judged.explanations)
-        records.write_metrics(aside, metrics_content(summary, judged.decisions))
-        tables.write_failures(aside, failures)
-        records.write_record(aside, record)
-        records.write_validation(aside, validation_md(record, summary))
-        outdated = []
+        new_files = RunFolder(scratch)
+        tables.write_probabilities(new_files, judged.results)
+        tables.write_patients(new_files, judged.men)
+        tables.write_explanations(new_files, judged.explanations)
+        records.write_metrics(new_files, metrics_content(summary, judged.decisions))
+        tables.write_failures(new_files, failures)
+        records.write_record(new_files, record)
+        records.write_validation(new_files, validation_md(record, summary))
+        outdated_files = []
         if earlier:
-            tables.write_earlier(aside, earlier)
+            tables.write_earlier(new_files, earlier)
         elif folder.earlier.exists():  # no man has several studies any more
-            outdated.append(folder.earlier.name)
+            outdated_files.append(folder.earlier.name)
         # Table, measures and record are replaced in one step, because a page must never show the
         # probability of one run beside the threshold of another.
-        commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())}, outdated)
+        paths_by_name = {path.name: path for path in sorted(scratch.iterdir())}
+        commit(folder.root, paths_by_name, outdated_files)
     write_report(folder.root)
     return _emitted(loaded, judged.results, summary, judged.decisions, failures)
 
@@ -350,31 +359,38 @@ def _emitted(
     decisions: MeasuredDecisions,
     failures: list[tables.Failure],
 ) -> Emitted:
+    """Return what a command prints of a run whose tables and records are written.
+
+    ``results`` are the regions with their probabilities, and ``failures`` all rows of
+    ``failures.csv``.
+    """
     scored = results.dropna(subset=["probability"])
-    studies = scored["study_id"].nunique()
     patients = closing_lines(read_results(loaded.folder.root), metrics, decisions)
-    kinds = sort_failures(loaded.folder.root, failures)
-    failed = [failure for failure in failures if not failure.waiting]
     return Emitted(
-        loaded.folder.root,
-        studies,
-        len(scored),
-        failed,
-        kinds,
-        metrics,
-        decisions,
+        out=loaded.folder.root,
+        studies=scored["study_id"].nunique(),
+        regions=len(scored),
+        # A study that only waits for a region has not failed.
+        failures=[failure for failure in failures if not failure.waiting],
+        kinds=sort_failures(loaded.folder.root, failures),
+        metrics=metrics,
+        decisions=decisions,
         patients=patients,
     )
 
 
 def _hash_of_inputs(loaded: Loaded, measured: Measured) -> str:
     """Return a hash of everything that determines the files of this run, except for times."""
+    studies = []
+    for outcome in measured.outcomes:
+        failures = [asdict(failure) for failure in outcome.failures]
+        studies.append([outcome.study_id, outcome.key, *failures])
     identifiers = [
         json.dumps(loaded.settings.model_dump(mode="json"), sort_keys=True),
         # Another version of the program or of a library may give other results.
         json.dumps([__version__, loaded.kind, loaded.basis, *library_versions().values()]),
         loaded.cohort.digest,
-        json.dumps([[o.study_id, o.key, *map(asdict, o.failures)] for o in measured.outcomes]),
+        json.dumps(studies),
     ]
     return hashlib.sha256("\n".join(identifiers).encode()).hexdigest()
 
@@ -389,13 +405,17 @@ def _count_failed_regions(failures: Sequence[tables.Failure]) -> int:
 
 
 def _run_record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
+    """Return the content of ``run.json``; two entries on failures are added by the caller."""
     outcomes = measured.outcomes
-    people = loaded.cohort.participants
     studies = []
     for outcome in outcomes:
         study = asdict(outcome)
+        # Failures are in ``failures.csv``, and the hashes of inputs under ``inputs``.
         del study["failures"], study["key"]
         studies.append(study)
+    explained_regions = {(row["study_id"], row["roi_id"]) for row in judged.explanations}
+    people = loaded.cohort.participants
+    n_sites = int(people["site"].nunique()) if "site" in people else 0
     return {
         "name": loaded.settings.name,
         "kind": loaded.kind,
@@ -415,9 +435,9 @@ def _run_record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObjec
             "failed": sum(outcome.state == "failed" for outcome in outcomes),
             "waiting": sum(outcome.waiting for outcome in outcomes),
             "regions": len(judged.results),
-            "explained": len({(row["study_id"], row["roi_id"]) for row in judged.explanations}),
+            "explained": len(explained_regions),
             # The entry is None where the tables have no sites.
-            "sites": int(people["site"].nunique()) or None if "site" in people else None,
+            "sites": n_sites or None,
             "features": tables.count_features(loaded.folder, loaded.columns),
         },
         "warnings": [

@@ -81,17 +81,23 @@ def measure(loaded: Loaded) -> Measured:
     """
     start = time.perf_counter()
     refs = loaded.cohort.studies()
-    settings = _measured_with(loaded)
+    settings = _settings_to_measure_with(loaded)
     tasks = [StudyTask(ref, settings, loaded.folder.root) for ref in refs]
     outcomes = measure_studies(process_study, tasks, loaded.options)
     failures = []
     for outcome in outcomes:
         failures += outcome.failures
-    results = []
+    result_files = []
     for task, outcome in zip(tasks, outcomes, strict=True):
+        # A study that fails now may still have the file of an earlier run. It is not used.
         if outcome.status != "failed":
-            results.append(task.result)
-    return Measured(outcomes, results, failures, time.perf_counter() - start)
+            result_files.append(task.result)
+    return Measured(
+        outcomes=outcomes,
+        results=result_files,
+        failures=failures,
+        seconds=time.perf_counter() - start,
+    )
 
 
 def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) -> Extracted:
@@ -116,17 +122,17 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
     keys = rows[KEYS]
     X = rows.drop(columns=KEYS)
     source = FoldFeatures(
-        keys,
-        X,
-        _measured_with(loaded),
-        measured.results,
-        loaded.sites(keys["participant_id"]),
-        loaded.folder,
+        keys=keys,
+        X=X,
+        settings=_settings_to_measure_with(loaded),
+        results=measured.results,
+        sites=loaded.sites(keys["participant_id"]),
+        folder=loaded.folder,
     )
     # The features of a prediction use the intensity scale of T2 from the model's training. A scale
     # that is fitted to the new men would give other features.
-    complete = source.measured(scale) if loaded.kind == "predict" else source.complete()
-    features = pd.concat([keys, complete.reindex(columns=X.columns)], axis=1)
+    features_to_store = source.measured(scale) if loaded.kind == "predict" else source.complete()
+    features = pd.concat([keys, features_to_store.reindex(columns=X.columns)], axis=1)
     provenance = read_provenance(measured.results)
     write_features(loaded.folder, pd.concat([features, provenance], axis=1))
     return Extracted(features, provenance, source)
@@ -137,7 +143,7 @@ def extract_nothing(loaded: Loaded) -> None:
     write_features(loaded.folder, pd.DataFrame(columns=KEYS))
 
 
-def _measured_with(loaded: Loaded) -> PipelineSettings:
+def _settings_to_measure_with(loaded: Loaded) -> PipelineSettings:
     # Redrawn copies of regions serve only to choose stable features. For a prediction this choice
     # was made when the model was trained, so no copies are measured.
     return without_copies(loaded.settings) if loaded.kind == "predict" else loaded.settings

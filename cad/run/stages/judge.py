@@ -166,10 +166,10 @@ def judge(
     """
     settings = loaded.settings
     table = aggregated.table
-    rows = aggregated.own_rows
-    measured = {name: scored[name].to_numpy() for name in MEASURED if name in scored}
+    n_cohort = aggregated.own_rows
+    columns_to_measure = {name: scored[name].to_numpy() for name in MEASURED if name in scored}
     summary = summarise(
-        table.labels.assign(**measured),
+        table.labels.assign(**columns_to_measure),
         reader_scores=aggregated.grades,
         decision=settings.decision,
         folds=folds,
@@ -185,15 +185,17 @@ def judge(
         seed=settings.validate_.seed,
     )
     results = _described_regions(loaded, aggregated).assign(warnings="")
-    if summary.rows is not None:
+    if summary.rows is not None:  # values of each region, beside the measures of all regions
         results = with_given(results, summary.rows)
     # ``scored`` may end with rows from the training table of an earlier model. They are left out
     # here.
     for name in scored:
-        results[name] = scored[name].to_numpy()[:rows]
-    far = settings.images.withdraw_from_mm
-    measured = aggregated.provenance.iloc[:rows].to_dict("records")
-    results["displaced"] = [displaced_from(row, far) for row in measured]
+        results[name] = scored[name].to_numpy()[:n_cohort]
+    provenance_of_rows = aggregated.provenance.iloc[:n_cohort].to_dict("records")
+    results["displaced"] = [
+        displaced_from(provenance, limit_mm=settings.images.withdraw_from_mm)
+        for provenance in provenance_of_rows
+    ]
     return results, summary
 
 
@@ -228,5 +230,7 @@ def _described_regions(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
         .merge(by_region(scores, "scale", "scales"), on=region, how="left")
         .merge(by_region(aggregated.grades, "probability", "reader_values"), on=region, how="left")
     )
+    # A left join could make the number of the region in the mask a float.
     results["label"] = results["label"].astype(int)
-    return results[[*KEYS, *(c for c in results.columns if c not in KEYS)]]
+    other_columns = [name for name in results.columns if name not in KEYS]
+    return results[[*KEYS, *other_columns]]

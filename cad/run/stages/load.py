@@ -74,7 +74,11 @@ class Loaded:
     @property
     def failures(self) -> list[Failure]:
         """Return a failure for each patient whose rows in the cohort's tables break a rule."""
-        return [failure_of(p, p.patient, p.patient, "cohort") for p in self.cohort.problems]
+        # A problem of a table names no study. The patient's id stands for it.
+        return [
+            failure_of(problem, patient=problem.patient, study=problem.patient, stage="cohort")
+            for problem in self.cohort.problems
+        ]
 
     @property
     def site_of(self) -> dict[str, str]:
@@ -142,12 +146,19 @@ def load(
     cohort = leave_out(read_cohort(root), withdrawn)
     # A man with two ids is an error only where a model is trained or validated: he could be in
     # training and test at once. A prediction trains no model.
-    same = twins(cohort.studies()) if kind != "predict" else []
-    if same:
-        raise same[0]
+    errors_of_twins = twins(cohort.studies()) if kind != "predict" else []
+    if errors_of_twins:
+        raise errors_of_twins[0]
     facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
     # Each setting "auto" becomes one choice for the whole cohort. So a feature column has the same
     # meaning in all rows.
     settings = resolve_auto(facts, settings)
-    folder = RunFolder(out)
-    return Loaded(settings, cohort, folder, options, kind, basis or {}, withdrawn)
+    return Loaded(
+        settings=settings,
+        cohort=cohort,
+        folder=RunFolder(out),
+        options=options,
+        kind=kind,
+        basis=basis or {},
+        withdrawn=withdrawn,
+    )

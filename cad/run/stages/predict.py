@@ -47,6 +47,8 @@ _TRANSDUCTIVE = (
     "transductive: each patient's regions joined the model's fit without labels; a probability "
     "rests on the patient's other regions, too, and on no other new patient"
 )
+# An error names no more than this number of causes why regions could not be scored.
+_MOST_CAUSES = 3
 _OTHER_MODEL = (
     "add the images, draw the region where all of them show it, or name a second --model that was "
     "trained without them (without --model the released ones are taken in order)"
@@ -75,23 +77,24 @@ def shared_settings(
     for bundle in bundles:
         if bundle.of_table:
             raise bundle.refused_for_images()
-    parsed = [settings_of(bundle) for bundle in bundles]
-    first = parsed[0]
-    for bundle, settings_of_bundle in zip(bundles[1:], parsed[1:], strict=True):
+    settings_of_all = [settings_of(bundle) for bundle in bundles]
+    first = settings_of_all[0]
+    for bundle, settings_of_bundle in zip(bundles[1:], settings_of_all[1:], strict=True):
         # Models may need different images. But all models must measure an image in the same way,
         # because each study is measured only once for all of them.
-        same = settings_of_bundle.features.model_copy(
+        with_same_modalities = settings_of_bundle.features.model_copy(
             update={"modalities": first.features.modalities}
         )
-        if settings_of_bundle.images != first.images or same != first.features:
+        if settings_of_bundle.images != first.images or with_same_modalities != first.features:
             raise CadError(
                 f"models {bundles[0].name} and {bundle.name} measure images differently",
                 hint="models that stand in for each other share images and features settings",
             )
-    measured: set[str] = set()
-    for settings in parsed:
-        measured |= set(settings.features.modalities)
-    modalities = tuple(m.name for m in MODALITIES if m.name in measured)
+    needed_modalities: set[str] = set()
+    for settings in settings_of_all:
+        needed_modalities |= set(settings.features.modalities)
+    # The modalities are in one fixed order, in whatever order the models are named.
+    modalities = tuple(image.name for image in MODALITIES if image.name in needed_modalities)
     features = first.features.model_copy(update={"modalities": modalities})
     return first.model_copy(update={"features": features, "decision": decision or first.decision})
 
@@ -186,6 +189,7 @@ def predict(
         explained=not loaded.table_columns,
     )
     labels = aggregated.table.labels
+    # A user's own table has all its studies in the keys.
     cohort_studies = [] if loaded.table_columns else loaded.cohort.studies()
     latest = of_latest_study(loaded.folder, aggregated.table.keys, cohort_studies)
     risk = predicted_risk(
@@ -194,58 +198,66 @@ def predict(
         decision.prevalence,
         latest,
     )
-    table = scores.table.copy()
+    scored = scores.table.copy()
     for name in risk.regions:
-        table[name] = risk.regions[name].to_numpy()
-    points = {}
-    promised = {}
-    limits = {}
+        scored[name] = risk.regions[name].to_numpy()
+
+    # The thresholds of each model, and of each row those of the model that scored it.
+    operating_points = {}
+    chosen_at_training = {}
+    thresholds = {}
     for bundle in bundles:
         point = operating_point(bundle, decision)
-        points[bundle.name] = point
+        operating_points[bundle.name] = point
         # If the model has no operating point for a stated aim, the thresholds follow from the costs
         # of errors.
-        limits[bundle.name] = decision.thresholds
+        thresholds[bundle.name] = decision.thresholds
         if point is not None:
-            promised[bundle.name] = point
-            limits[bundle.name] = point.thresholds
+            chosen_at_training[bundle.name] = point
+            thresholds[bundle.name] = point.thresholds
     first = bundles[0].name
-    keys = aggregated.table.keys
     # A row that no model could score has the thresholds of the first model.
-    limits_of_rows = np.array([limits.get(model, limits[first]) for model in table["model"]])
-    men, of_men = _predicted_men(loaded, risk, bundles)
+    thresholds_of_rows = np.array(
+        [thresholds.get(model, thresholds[first]) for model in scored["model"]]
+    )
+
+    keys = aggregated.table.keys
+    men, measures_of_men = _predicted_men(loaded, risk, bundles)
     # The measures that the thresholds reached at the training are not results of this run. So they
     # are passed on under ``at_training``, and the run has no operating point.
     results, summary = judge(
         loaded,
         aggregated,
-        table,
-        patient_level=of_men,
-        at_training=promised,
-        thresholds=limits[first],
-        given=of_bundles(keys.join(table), score_table(keys, aggregated.grades), bundles),
+        scored,
+        patient_level=measures_of_men,
+        at_training=chosen_at_training,
+        thresholds=thresholds[first],
+        given=of_bundles(keys.join(scored), score_table(keys, aggregated.grades), bundles),
     )
-    models = _records_of_models(bundles, limits, set(keys["participant_id"]), decision.prevalence)
+    models = _records_of_models(
+        bundles, thresholds, set(keys["participant_id"]), decision.prevalence
+    )
+    # The run counts as simulated if its own patients are, or those of the training of any model.
     simulated = aggregated.simulated
-    undecided = []
+    undecided_models = []
     for name, model in models.items():
         simulated = simulated or model["training"]["simulated"]
         if not model["decides"]:
-            undecided.append(name)
+            undecided_models.append(name)
     return Judged(
-        results,
-        summary,
-        scores.explanations,
-        failures_of(extracted.features, scores.refused, "score", _OTHER_MODEL),
-        [*_costs_instead(points, decision), *scores.notes, *risk.notes],
-        {"score": time.perf_counter() - start},
-        limits[first],
-        lower=limits_of_rows[:, 0],
-        upper=limits_of_rows[:, 1],
+        results=results,
+        summary=summary,
+        explanations=scores.explanations,
+        failures=failures_of(extracted.features, scores.refused, "score", _OTHER_MODEL),
+        notes=[*_costs_instead(operating_points, decision), *scores.notes, *risk.notes],
+        timings={"score": time.perf_counter() - start},
+        thresholds=thresholds[first],
+        lower=thresholds_of_rows[:, 0],
+        upper=thresholds_of_rows[:, 1],
         model={**models[first], "name": ", ".join(models), "models": models},
         estimator=models[first]["estimator"],
         simulated=simulated,
-        undecided_models=tuple(undecided),
+        undecided_models=tuple(undecided_models),
         men=men,
         latest=latest,
     )
@@ -261,24 +273,26 @@ def _predicted_men(
     settings = loaded.settings.validate_
     decision = loaded.settings.decision
     men = risk.men.assign(lower=decision.thresholds[0])
-    promised = None
+    promised_share = None
     for bundle in bundles:
-        rows = (men["model"] == bundle.name).to_numpy()
+        is_scored_by_bundle = (men["model"] == bundle.name).to_numpy()
         with using(bundle):
-            content = (bundle.metadata.get("man") or {}).get("operating_point")
-            if content is None or decision.of_men is None or not rows.any():
+            # A model without histology or without an aim for men has no such entry.
+            stored = (bundle.metadata.get("man") or {}).get("operating_point")
+            if stored is None or decision.of_men is None or not is_scored_by_bundle.any():
                 continue
-            point = typed(OperatingChoice, content)
-            men.loc[rows, "lower"] = point.thresholds[0]
-            if promised is None:
-                promised = 1 - point.refer
-    measured = measure_men(
+            point = typed(OperatingChoice, stored)
+            men.loc[is_scored_by_bundle, "lower"] = point.thresholds[0]
+            # One share is stated for the whole run: that of the first model that scored a man.
+            if promised_share is None:
+                promised_share = 1 - point.refer
+    measures = measure_men(
         men["truth"].to_numpy(float),
         men["probability"].to_numpy(float),
         bootstraps=settings.bootstraps,
         seed=settings.seed,
     )
-    return men, replace(measured, promised_share=promised)
+    return men, replace(measures, promised_share=promised_share)
 
 
 def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoice | None:
@@ -302,24 +316,26 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
         return None
     # The setting ``blinded`` changes no threshold, so the comparison of settings below must not
     # depend on it.
-    settings = settings_of(bundle).decision.model_copy(update={"blinded": decision.blinded})
+    decision_at_training = settings_of(bundle).decision.model_copy(
+        update={"blinded": decision.blinded}
+    )
     with using(bundle):
         stored = bundle.metadata.get("operating_point")
         # The stored thresholds belong to the aims and costs of the training. For other aims or
         # costs, thresholds are chosen again on the out-of-fold probabilities that the model stores.
-        if settings == decision and stored is not None:
+        if decision_at_training == decision and stored is not None:
             return typed(OperatingChoice, stored)
         # In a model without a joint model of regions and men, the out-of-fold belief takes the
         # place of the probability.
-        probability = "out_of_fold"
-        if "out_of_fold_probability" in bundle.training:
-            probability = "out_of_fold_probability"
         training = bundle.training
+        column = "out_of_fold"
+        if "out_of_fold_probability" in training:
+            column = "out_of_fold_probability"
         truth = training["truth"].to_numpy(float)
-        q = training[probability].to_numpy(float)
+        probability = training[column].to_numpy(float)
         patients = training["participant_id"].to_numpy()
         try:
-            return choose_operating_point(truth, q, patients, decision)
+            return choose_operating_point(truth, probability, patients, decision)
         # the training had no histology or no validation, so thresholds cannot be chosen
         except CadError:
             return None
@@ -456,75 +472,79 @@ def score_rows(
         When ``transductive`` is set for a model that cannot learn from new regions without labels.
     """
     features = extracted.features
-    n = len(features)
+    n_rows = len(features)
     table = pd.DataFrame(
-        np.nan, range(n), ["belief", "decision_value", "p_benign", "p_malignant"]
+        np.nan, range(n_rows), ["belief", "decision_value", "p_benign", "p_malignant"]
     ).assign(model="", warnings="", unlike="")
     scores = Scores(table)
-    lacks: dict[int, dict[str, list[str]]] = {}
+    lacking_images: dict[int, dict[str, list[str]]] = {}
     for bundle in bundles:
         with using(bundle):
             if transductive:
                 check_transductive(bundle)
-            _score_open(bundle, extracted, scores, lacks, transductive, explained)
+            _score_unscored_rows(bundle, extracted, scores, lacking_images, transductive, explained)
     if transductive:
         scores.notes.append(_TRANSDUCTIVE)
-    unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
+    unscored_rows = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
     # A missing image is blamed on the study if all its regions lack the image, and else on the
     # region. So regions that a model has scored are included here, too.
-    absent_images = {}
-    for row, by_model in lacks.items():
-        absent_images[row] = sorted(set(chain(*by_model.values())))
+    all_lacking_images = {}
+    for row, images_by_model in lacking_images.items():
+        all_lacking_images[row] = sorted(set(chain(*images_by_model.values())))
     gaps_of = partial(study_gaps, folder)
-    for row, reason in reasons(gaps_of, features[KEYS], absent_images, failures).items():
-        if row not in unscored:
+    for row, reason in reasons(gaps_of, features[KEYS], all_lacking_images, failures).items():
+        if row not in unscored_rows:
             continue
         needs = []
-        for name, images in lacks[row].items():
+        for name, images in lacking_images[row].items():
             needs.append(f"model {name} needs {' and '.join(images)} features")
         scores.refused[row] = f"{'; '.join(needs)} and {reason}"
     # If no model could score any region, an error is better than a table of empty rows.
-    if len(unscored) == n:
+    if len(unscored_rows) == n_rows:
         causes = []
-        for row, text in scores.refused.items():
-            causes.append(f"{features['study_id'].iloc[row]}: {text}")
-        if not scores.refused:
+        for row, needs_and_reason in scores.refused.items():
+            causes.append(f"{features['study_id'].iloc[row]}: {needs_and_reason}")
+        if not scores.refused:  # there is no row at all, because every study failed
             causes = [f"{failure.study_id}: {failure.reason}" for failure in failures]
+        different_causes = list(dict.fromkeys(causes))
         error = NoRegionScored(
             "no region has the modalities that the model needs",
-            hint="; ".join(list(dict.fromkeys(causes))[:3]),
+            hint="; ".join(different_causes[:_MOST_CAUSES]),
         )
         error.regions = failures_of(features, scores.refused, "score", _OTHER_MODEL)
         raise error
     return scores
 
 
-def _score_open(
+def _score_unscored_rows(
     bundle: Bundle,
     extracted: Extracted,
     scores: Scores,
-    lacks: dict[int, dict[str, list[str]]],
+    lacking_images: dict[int, dict[str, list[str]]],
     transductive: bool,
     explained: bool,
 ) -> None:
     """Score with one model the rows that no model before it could score.
 
-    ``lacks`` collects, by row, the images that each model needs and that the row does not have.
+    The scores are written into ``scores``. ``lacking_images`` collects, by row, the images that
+    each model needs and that the row does not have.
     """
     source = extracted.source
     table = scores.table
     preparation = Preparation.of(bundle.metadata)
     X = source.measured(preparation.scale).reindex(columns=bundle.features)
-    missing = lacking(X, bundle.metadata["modalities"], bundle.columns)
-    for row in np.flatnonzero(list(map(bool, missing))).tolist():
-        lacks.setdefault(row, {})[bundle.name] = missing[row]
-    takes = np.array([not images for images in missing], dtype=bool)
+    missing_images = lacking(X, bundle.metadata["modalities"], bundle.columns)
+    for row, images in enumerate(missing_images):
+        if images:
+            lacking_images.setdefault(row, {})[bundle.name] = images
+    has_all_images = np.array([not images for images in missing_images], dtype=bool)
     # A row that was scored by a model earlier in the order of preference keeps this score.
-    open_rows = np.flatnonzero(takes & (table["model"] == "").to_numpy())
-    if len(open_rows):
+    is_unscored = (table["model"] == "").to_numpy()
+    rows_to_score = np.flatnonzero(has_all_images & is_unscored)
+    if len(rows_to_score):
         adjusted = preparation.adjust(X, source.sites)
         for rows, estimator in _rows_by_estimator(
-            bundle, adjusted, open_rows, extracted, transductive
+            bundle, adjusted, rows_to_score, extracted, transductive
         ):
             _write_scores(bundle, estimator, X, adjusted, rows, extracted, scores)
             if explained:
@@ -536,7 +556,7 @@ def _score_open(
                     extracted.features[KEYS].iloc[rows],
                     bundle.columns,
                 )
-        scores.notes += _unseen_notes(bundle, preparation, source.sites[open_rows])
+        scores.notes += _notes_on_new_sites(bundle, preparation, source.sites[rows_to_score])
 
 
 def _rows_by_estimator(
@@ -575,29 +595,29 @@ def _write_scores(
     table = scores.table
     training = bundle.training
     adjusted_rows = adjusted[rows]
-    unlike = _unlike(bundle, X.iloc[rows], extracted.features["study_id"].iloc[rows])
-    otherwise = _otherwise(bundle, extracted.provenance.iloc[rows])
+    deviations_of_rows = _unlike(bundle, X.iloc[rows], extracted.features["study_id"].iloc[rows])
+    other_measuring = _notes_on_other_measuring(bundle, extracted.provenance.iloc[rows])
     warnings = []
-    for deviations, difference in zip(unlike, otherwise, strict=True):
+    for deviations, note_on_measuring in zip(deviations_of_rows, other_measuring, strict=True):
         notes = []
         if deviations not in ("", LIKE):
             notes.append(
                 f"unlike the training cohort ({deviations}), so that no decision is stated"
             )
-        if difference:
-            notes.append(difference)
+        if note_on_measuring:
+            notes.append(note_on_measuring)
         warnings.append("; ".join(notes))
     belief = positive_probability(estimator, adjusted_rows)
     truth = training["truth"].to_numpy()
-    score = training["out_of_fold"].to_numpy()
+    out_of_fold_belief = training["out_of_fold"].to_numpy()
     patients = training["participant_id"].to_numpy()
     columns = {
         "belief": belief,
         "decision_value": decision_value(estimator, adjusted_rows),
-        "p_benign": conformal_p_values(truth, score, patients, belief, 0),
-        "p_malignant": conformal_p_values(truth, score, patients, belief, 1),
+        "p_benign": conformal_p_values(truth, out_of_fold_belief, patients, belief, label=0),
+        "p_malignant": conformal_p_values(truth, out_of_fold_belief, patients, belief, label=1),
         "model": bundle.name,
-        "unlike": unlike,
+        "unlike": deviations_of_rows,
         "warnings": warnings,
     }
     for name, values in columns.items():
@@ -622,7 +642,8 @@ def training_rows(bundle: Bundle) -> np.ndarray:
     return Preparation.of(bundle.metadata).adjust(training[bundle.features], sites.to_numpy(str))
 
 
-def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -> list[str]:
+def _notes_on_new_sites(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -> list[str]:
+    """Return a note on each site that the harmonisation of a model does not know."""
     notes = []
     for site in preparation.unseen(sites):
         patients = "patients without a site"
@@ -644,25 +665,25 @@ def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[
     if limits is None:
         return [""] * len(measured)
     typical = Typicality.from_dict(limits, bundle.columns)
-    unlike = []
-    for judged in typical.judge(measured, studies.to_numpy(str)):
-        if judged.flagged:
-            unlike.append(", ".join(map(str, judged.deviations)))
+    texts = []
+    for judgement in typical.judge(measured, studies.to_numpy(str)):
+        if judgement.flagged:
+            texts.append(", ".join(map(str, judgement.deviations)))
         else:
-            unlike.append(LIKE)
-    return unlike
+            texts.append(LIKE)
+    return texts
 
 
-def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:
+def _notes_on_other_measuring(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:
     """Return for each region a note on how it was measured otherwise than the training regions.
 
     The note is empty for a region that was measured in the same way.
     """
-    trained = bundle.metadata.get("provenance") or {}
+    provenance_of_training = bundle.metadata.get("provenance") or {}
     notes = []
     for row in provenance.to_dict("records"):
         note = ""
-        differences_of_region = differences(trained, row)
+        differences_of_region = differences(provenance_of_training, row)
         if differences_of_region:
             note = f"measured otherwise: {', '.join(differences_of_region)}"
         notes.append(note)

@@ -15,6 +15,7 @@ def ready_to_measure() -> None:
     import cad.mri.imaging.study_files  # noqa: F401
     from cad.mri.features.intensity import statistics
 
+    # Any first call loads the compiled code; its result is not needed.
     statistics(np.zeros(1), np.array([0, 1]))
 
 
@@ -29,7 +30,8 @@ def ready_to_fit() -> None:
         import cad.run.stages.validate  # noqa: F401
         from cad.learning.learners import AveragedProbabilisticSVC
 
+        # The numbers only have to make a fit that takes little time.
         p = np.tile([0.1, 0.1, 0.9, 0.9], 5)
-        row = np.arange(20)
+        patients = np.arange(20)
         learner = AveragedProbabilisticSVC(C=1.0, gamma=1.0, eta0=0.1, kappa=0.0, folds=2)
-        learner.fit(np.column_stack([p, row]), p, groups=row)
+        learner.fit(np.column_stack([p, patients]), p, groups=patients)

@@ -114,16 +114,16 @@ def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.
     >>> names.tolist(), data.man.tolist(), data.age.tolist()
     (['sub-1', 'sub-2'], [1, 0], [7.0, 7.0])
     """
-    names, index = np.unique(rows["participant_id"].to_numpy(str), return_inverse=True)
+    names, man_of_row = np.unique(rows["participant_id"].to_numpy(str), return_inverse=True)
     of_men = rows.groupby(rows["participant_id"].astype(str))[["age", "psa_density", "man_truth"]]
     stated = of_men.first().reindex(names)
+    # The joint model takes the logarithm of the PSA density, and age in decades. Its weights then
+    # have similar sizes. NumPy would warn of a density that is not above 0.
     with np.errstate(divide="ignore", invalid="ignore"):
-        # The joint model takes the logarithm of the PSA density, and age in decades. Its weights
-        # then have similar sizes.
         density = np.log(stated["psa_density"].to_numpy(float))
     data = of_arrays(
         belief,
-        index.astype(int),
+        man_of_row.astype(int),
         len(names),
         readers=readers_logit(rows["readers_mean"].to_numpy(float)),
         truth=rows["truth"].to_numpy(float),
@@ -178,23 +178,35 @@ def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
     data, names = evidence(rows, teaching)
     try:
         joint = fit_joint(data)
-        left = _each_left_out(data, seed)
+        left_out_predictions = _each_left_out(data, seed)
     except CadError as error:
-        return _of_readers(rows, names, (f"{error.problem}: {BELIEF_ONLY}",))
-    predicted = left.predicted
+        return _risk_without_joint(rows, names, (f"{error.problem}: {BELIEF_ONLY}",))
+    predicted = left_out_predictions.predicted
     regions = _predicted_region_columns(rows, data, predicted)
     men = _man_columns(rows, names, predicted)
-    common = base_log_odds(data.truth)
-    regions["shifted"] = centred_log_odds(predicted.probability, left.base_of_regions, common)
+    # The models that leave men out were fitted to different men, and so have different bases. They
+    # are all moved to the base of a model of all men.
+    common_base_of_regions = base_log_odds(data.truth)
+    regions["shifted"] = centred_log_odds(
+        predicted.probability, left_out_predictions.base_of_regions, common_base_of_regions
+    )
     regions["centred"] = centred_log_odds(
-        predicted.probability, left.base_of_regions, common, left.stretch_of_regions
+        predicted.probability,
+        left_out_predictions.base_of_regions,
+        common_base_of_regions,
+        left_out_predictions.stretch_of_regions,
     )
     regions["centred_images"] = centred_log_odds(
-        predicted.probability_images, left.base_of_regions, common, left.stretch_of_images
+        predicted.probability_images,
+        left_out_predictions.base_of_regions,
+        common_base_of_regions,
+        left_out_predictions.stretch_of_images,
     )
-    common_of_men = base_log_odds(data.histology_of_men())
-    men["centred"] = centred_log_odds(predicted.man, left.base_of_men, common_of_men)
-    men["rank"] = left.rank_of_men
+    common_base_of_men = base_log_odds(data.histology_of_men())
+    men["centred"] = centred_log_odds(
+        predicted.man, left_out_predictions.base_of_men, common_base_of_men
+    )
+    men["rank"] = left_out_predictions.rank_of_men
     return Risk(regions, men, joint, joint.notes)
 
 
@@ -228,54 +240,58 @@ class _LeftOut:
 
 def _each_left_out(data: MenAndRegions, seed: int) -> _LeftOut:
     """Predict every man by a model that was fitted without him."""
-    regions = len(data.belief)
-    columns = {
-        name: np.full(regions, np.nan)
+    n_regions = len(data.belief)
+    truth_of_men = data.histology_of_men()
+    values_of_regions = {
+        name: np.full(n_regions, np.nan)
         for name in ("probability", "low", "high", "probability_images")
     }
-    of_men = {
+    values_of_men = {
         name: np.full(data.men, np.nan)
         for name in ("man", "man_low", "man_high", "man_images", "leak")
     }
-    base_of_regions = np.zeros(regions)
+    notes = [""] * data.men
+    base_of_regions = np.zeros(n_regions)
     base_of_men = np.zeros(data.men)
     rank_of_men = np.zeros(data.men)
-    notes = [""] * data.men
-    truth_of_all = data.histology_of_men()
-    model_of_man = np.zeros(data.men, dtype=int)
-    spreads = []
-    for number, (men, model) in enumerate(left_out(data, seed)):
-        model_of_man[men] = number
-        out = men[data.man]
-        # Regions and men without histology taught the model nothing, and are not counted.
-        in_fit = model.predict(data.of_men(~men))
-        has_truth = np.isfinite(data.truth[~out])
-        spreads.append(
-            (
-                spread_of_log_odds(in_fit.probability[has_truth]),
-                spread_of_log_odds(in_fit.probability_images[has_truth]),
-            )
+    number_of_model = np.zeros(data.men, dtype=int)
+    spreads_of_probability = []
+    spreads_of_images = []
+    # Each model fills the places of the men whom it leaves out, and of their regions.
+    for number, (man_is_out, model) in enumerate(left_out(data, seed)):
+        region_is_out = man_is_out[data.man]
+        number_of_model[man_is_out] = number
+
+        # The men of the fit, with whom the men who are left out are compared. Regions and men
+        # without histology taught the model nothing, and are not counted.
+        in_fit = model.predict(data.of_men(~man_is_out))
+        region_of_fit_has_truth = np.isfinite(data.truth[~region_is_out])
+        man_of_fit_has_truth = np.isfinite(truth_of_men[~man_is_out])
+        spreads_of_probability.append(
+            spread_of_log_odds(in_fit.probability[region_of_fit_has_truth])
         )
-        predicted = model.predict(data.of_men(men))
-        for name, column in columns.items():
-            column[out] = getattr(predicted, name)
-        for name, column in of_men.items():
-            column[men] = getattr(predicted, name)
-        for man, note in zip(np.flatnonzero(men), predicted.notes, strict=True):
+        spreads_of_images.append(
+            spread_of_log_odds(in_fit.probability_images[region_of_fit_has_truth])
+        )
+        base_of_regions[region_is_out] = base_log_odds(data.truth[~region_is_out])
+        base_of_men[man_is_out] = base_log_odds(truth_of_men[~man_is_out])
+
+        predicted = model.predict(data.of_men(man_is_out))
+        for name, values in values_of_regions.items():
+            values[region_is_out] = getattr(predicted, name)
+        for name, values in values_of_men.items():
+            values[man_is_out] = getattr(predicted, name)
+        for man, note in zip(np.flatnonzero(man_is_out), predicted.notes, strict=True):
             notes[man] = note
-        base_of_regions[out] = base_log_odds(data.truth[~out])
-        base_of_men[men] = base_log_odds(truth_of_all[~men])
-        men_of_truth = np.isfinite(truth_of_all[~men])
-        rank_of_men[men] = ranked(predicted.man, in_fit.man[men_of_truth])
-    of_probability, of_images = np.transpose(spreads)
-    model_of_region = model_of_man[data.man]
+        rank_of_men[man_is_out] = ranked(predicted.man, in_fit.man[man_of_fit_has_truth])
+    model_of_region = number_of_model[data.man]
     return _LeftOut(
-        JointPrediction(**columns, **of_men, notes=tuple(notes)),
-        base_of_regions,
-        base_of_men,
-        rank_of_men,
-        stretch_of_regions=stretches(of_probability)[model_of_region],
-        stretch_of_images=stretches(of_images)[model_of_region],
+        predicted=JointPrediction(**values_of_regions, **values_of_men, notes=tuple(notes)),
+        base_of_regions=base_of_regions,
+        base_of_men=base_of_men,
+        rank_of_men=rank_of_men,
+        stretch_of_regions=stretches(spreads_of_probability)[model_of_region],
+        stretch_of_images=stretches(spreads_of_images)[model_of_region],
     )
 
 
@@ -334,11 +350,11 @@ def predicted_risk(
     model_of_row = rows["model"].to_numpy(str)
     regions = _belief_columns(rows)
     names = pd.Index(np.unique(rows["participant_id"].to_numpy(str)), name="participant_id")
-    men = _men_of_readers(rows.loc[latest], names)
+    men = _men_without_probability(rows.loc[latest], names)
     notes: list[str] = []
     for bundle in bundles:
-        chosen = model_of_row == bundle.name
-        if not chosen.any():
+        scored_by_bundle = model_of_row == bundle.name
+        if not scored_by_bundle.any():
             continue
         joint = joint_of(bundle, prevalence)
         if joint is None:
@@ -351,26 +367,29 @@ def predicted_risk(
             continue
         # A bundle's joint model gets only the regions that this bundle scored, because the beliefs
         # of different bundles do not mean the same.
-        if (chosen & ~latest).any():
-            earlier = rows.loc[chosen & ~latest]
+        is_earlier = scored_by_bundle & ~latest
+        is_latest = scored_by_bundle & latest
+        if is_earlier.any():
+            earlier_rows = rows.loc[is_earlier]
             # Each earlier study is treated as if it were the only study of another man.
-            earlier = earlier.assign(participant_id=earlier["study_id"])
-            data, _ = evidence(earlier, earlier["belief"].to_numpy(float))
+            earlier_rows = earlier_rows.assign(participant_id=earlier_rows["study_id"])
+            data, _ = evidence(earlier_rows, earlier_rows["belief"].to_numpy(float))
             predicted = joint.predict(data)
             _require_probabilities(data, predicted, bundle)
-            columns = _predicted_region_columns(earlier, data, predicted)
+            columns = _predicted_region_columns(earlier_rows, data, predicted)
+            # The man's probability is computed from his latest study alone.
             columns["patient_probability"] = np.nan
-            regions.loc[chosen & ~latest, list(columns)] = columns.to_numpy()
-        of_model = rows.loc[chosen & latest]
-        if of_model.empty:
+            regions.loc[is_earlier, list(columns)] = columns.to_numpy()
+        latest_rows = rows.loc[is_latest]
+        if latest_rows.empty:
             continue
-        data, own_names = evidence(of_model, of_model["belief"].to_numpy(float))
+        data, names_of_model = evidence(latest_rows, latest_rows["belief"].to_numpy(float))
         predicted = joint.predict(data)
         _require_probabilities(data, predicted, bundle)
-        columns = _predicted_region_columns(of_model, data, predicted)
-        regions.loc[chosen & latest, list(columns)] = columns.to_numpy()
-        of_men = _man_columns(of_model, own_names, predicted)
-        men.loc[own_names, list(of_men)] = of_men.to_numpy()
+        columns = _predicted_region_columns(latest_rows, data, predicted)
+        regions.loc[is_latest, list(columns)] = columns.to_numpy()
+        columns_of_men = _man_columns(latest_rows, names_of_model, predicted)
+        men.loc[names_of_model, list(columns_of_men)] = columns_of_men.to_numpy()
         notes += [f"model {bundle.name}: {note}" for note in joint.notes]
         if prevalence is not None:
             notes.append(
@@ -378,10 +397,17 @@ def predicted_risk(
                 f"{prevalence:.3g} of men; in its training it was "
                 f"{joint.taught.prevalence_of_men:.3g}"
             )
-            notes += _contradicted(predicted.man, bundle, prevalence)
+            notes += _note_of_contradiction(predicted.man, bundle, prevalence)
     # Cancer that was proved by biopsy in an earlier study also counts as truth of the man.
-    men["truth"] = _truth_of_rows(rows).reindex(names)
-    return Risk(regions.infer_objects(), men.infer_objects(), None, tuple(notes))
+    men["truth"] = _truth_of_each_man(rows).reindex(names)
+    # Numbers and texts were written together, so that columns may hold Python objects. They get
+    # their types back.
+    return Risk(
+        regions=regions.infer_objects(),
+        men=men.infer_objects(),
+        joint=None,
+        notes=tuple(notes),
+    )
 
 
 def joint_of(bundle: Bundle, prevalence: float | None) -> JointModel | None:
@@ -449,15 +475,12 @@ def risk_of_places(joint: JointModel, belief: np.ndarray, man: pd.Series) -> np.
     >>> bool(low < 0.5 < high)
     True
     """
+    # NumPy would warn of a density that is not above 0.
     with np.errstate(divide="ignore", invalid="ignore"):
         density = np.log([float(man["psa_density"])])
-    data = of_arrays(
-        belief,
-        np.zeros(len(belief), dtype=int),
-        1,
-        density=density,
-        age=[float(man["age"]) / 10],
-    )
+    age_in_decades = float(man["age"]) / 10
+    all_of_man_0 = np.zeros(len(belief), dtype=int)
+    data = of_arrays(belief, all_of_man_0, 1, density=density, age=[age_in_decades])
     return joint.predict(data).probability_images
 
 
@@ -480,8 +503,10 @@ def decides_on_real_men(bundle: Bundle) -> bool:
     """
     if not bundle.metadata["training"]["simulated"]:
         return True
-    site = bundle.metadata.get("recalibration") or {}
-    return "simulated" in site and not site["simulated"]
+    # A model that was not recalibrated has no such entry. If the entry does not say on whom the
+    # model was recalibrated, the model may not decide either.
+    recalibration = bundle.metadata.get("recalibration") or {}
+    return "simulated" in recalibration and not recalibration["simulated"]
 
 
 def lacks_joint(bundle: Bundle) -> str:
@@ -505,28 +530,31 @@ def lacks_joint(bundle: Bundle) -> str:
     return BELIEF_ONLY
 
 
-def _contradicted(man: np.ndarray, bundle: Bundle, prevalence: float) -> list[str]:
+def _note_of_contradiction(
+    probability_of_men: np.ndarray, bundle: Bundle, prevalence: float
+) -> list[str]:
     """Return a list with a note if the men of a cohort contradict the stated prevalence, else
     empty.
 
-    ``man`` has each man's probability of cancer by the model, which was shifted to the prevalence.
+    ``probability_of_men`` has each man's probability of cancer by the model, which was shifted to
+    the prevalence.
     """
-    text = contradiction(man, prevalence)
-    if not text:
+    sentence = contradiction(probability_of_men, prevalence)
+    if not sentence:
         return []
     return [
-        f"model {bundle.name}: {text}: either is wrong, or the model does not fit here (cad "
+        f"model {bundle.name}: {sentence}: either is wrong, or the model does not fit here (cad "
         "recalibrate)"
     ]
 
 
 def _require_probabilities(data: MenAndRegions, predicted: JointPrediction, bundle: Bundle) -> None:
     """Raise an error for a region that gets no probability from the joint model for its belief."""
-    without = np.isfinite(data.belief) & ~np.isfinite(predicted.probability)
-    if without.any():
+    lacks_probability = np.isfinite(data.belief) & ~np.isfinite(predicted.probability)
+    if lacks_probability.any():
         raise CadError(
-            f"the joint model of {bundle.name} gives {int(without.sum())} of {len(without)} "
-            "regions no probability, although they have a belief",
+            f"the joint model of {bundle.name} gives {int(lacks_probability.sum())} of "
+            f"{len(lacks_probability)} regions no probability, although they have a belief",
             hint="fetch the bundle again from its source, or train again",
         )
 
@@ -552,7 +580,7 @@ def _predicted_region_columns(
 def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction) -> pd.DataFrame:
     """Return the result columns of men, computed from the prediction of the joint model."""
     low, high = RANGE
-    men = _men_of_readers(rows, names)
+    men = _men_without_probability(rows, names)
     men["probability"] = predicted.man
     men["probability_of"] = np.where(np.isfinite(predicted.man), HISTOLOGY, "")
     men[low] = predicted.man_low
@@ -562,12 +590,17 @@ def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction
     return men
 
 
-def _of_readers(rows: pd.DataFrame, names: pd.Index, notes: tuple[str, ...]) -> Risk:
+def _risk_without_joint(rows: pd.DataFrame, names: pd.Index, notes: tuple[str, ...]) -> Risk:
     """Return the results of regions and men where no joint model can be fitted to histology.
 
     Regions then have their beliefs as probabilities, and men have no probability.
     """
-    return Risk(_belief_columns(rows), _men_of_readers(rows, names), None, notes)
+    return Risk(
+        regions=_belief_columns(rows),
+        men=_men_without_probability(rows, names),
+        joint=None,
+        notes=notes,
+    )
 
 
 def _belief_columns(rows: pd.DataFrame) -> pd.DataFrame:
@@ -587,7 +620,7 @@ def _belief_columns(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
+def _men_without_probability(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
     """Return a table of men with their age, PSA, truth and model, but without probabilities.
 
     A run without a joint model keeps this table. Otherwise probabilities are added to it.
@@ -601,23 +634,24 @@ def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
     men[high] = np.nan
     men["probability_images"] = np.nan
     men["unknown"] = ""
-    men["truth"] = _truth_of_rows(rows).reindex(names)
+    men["truth"] = _truth_of_each_man(rows).reindex(names)
     for name in ("age", "psa", "psa_density"):
         men[name] = by_man[name].first().reindex(names) if name in rows else np.nan
     men["model"] = ""
-    if "model" in rows:
+    if "model" in rows:  # the rows of a prediction; in a validation every fold has its model
+        # Regions that no model could score are left out, so that a man gets the model of another.
         scored = rows[rows["belief"].notna()]
-        first = scored.groupby(scored["participant_id"].astype(str))["model"].first()
-        men["model"] = first.reindex(names).fillna("")
+        first_model_of_men = scored.groupby(scored["participant_id"].astype(str))["model"].first()
+        men["model"] = first_model_of_men.reindex(names).fillna("")
     return men
 
 
-def _truth_of_rows(rows: pd.DataFrame) -> pd.Series:
+def _truth_of_each_man(rows: pd.DataFrame) -> pd.Series:
     """Return the truth of each man: by the histology of his whole prostate, else of his regions."""
     patients = rows["participant_id"].to_numpy(str)
-    of_regions = truth_of_men(rows["truth"].to_numpy(float), patients)
-    stated = rows.groupby(rows["participant_id"].astype(str))["man_truth"].first()
-    return stated.fillna(pd.Series(of_regions, index=np.unique(patients)))
+    of_regions = truth_of_men(rows["truth"].to_numpy(float), patients)  # sorted by patient
+    of_prostates = rows.groupby(rows["participant_id"].astype(str))["man_truth"].first()
+    return of_prostates.fillna(pd.Series(of_regions, index=np.unique(patients)))
 
 
 def on_common_base(risk: Risk, folds: OutOfFold) -> np.ndarray:

@@ -48,59 +48,69 @@ def process_study(task: StudyTask) -> StudyOutcome:
     """
     start = time.perf_counter()
     ref = task.ref
-    key = ""
-    stage = "read"
+    input_hash = ""  # stays empty where the input cannot be read
+    stage = "read"  # named in the failure, if there is one
     try:
-        key = input_key(task)
-        if task.resume and study_key(task.result) == key:
+        input_hash = input_key(task)
+        if task.resume and study_key(task.result) == input_hash:
             failures = study_failures(task.result)
-            return _study_outcome(ref, "kept", "unchanged", failures, start, key)
+            return _study_outcome(ref, "kept", "unchanged", failures, start, input_hash)
         # If the same input failed in an earlier run, it would most likely fail again. So the study
         # is not measured.
-        if task.failed is not None and task.failed_key == key:
-            return _study_outcome(ref, "failed", FAILED_BEFORE, [task.failed], start, key)
+        if task.failed is not None and task.failed_key == input_hash:
+            return _study_outcome(ref, "failed", FAILED_BEFORE, [task.failed], start, input_hash)
         why = "new" if not task.result.exists() else "input, settings or version changed"
         if not task.resume:
             why = "asked for"
         study = read_study_of(ref, task.settings.images)
         require_t1_of_the_field(study, task.settings)
         stage = "measure"
-        write, failures = _measured_study(task, study, key)
+        write, failures = _measured_study(task, study, input_hash)
         stage = "write"
         write()
-        return _study_outcome(ref, "computed", why, failures, start, key)
+        return _study_outcome(ref, "computed", why, failures, start, input_hash)
     except CadError as error:
         failure = failure_of(error, ref.participant_id, ref.study_id, stage)
-    except MemoryError:
+    except MemoryError:  # the caller names the memory limit in its message
         raise
     # An OSError comes from the disk or the system and not from the content of the study. Therefore
     # an earlier result of the study is kept.
     except OSError as error:
         failure = _failure_of_files(ref, stage, error)
+        # The hash of the input is left out of the outcome. So the next run tries again, although
+        # the input is the same.
         return _study_outcome(ref, "failed", failure.reason, [failure], start)
     except Exception as error:  # an unexpected error in one study must not stop the others
         failure = Failure(
-            ref.participant_id,
-            ref.study_id,
-            "",
-            stage,
-            f"unexpected {type(error).__name__}: {error}",
-            "please report this with the study's headers",
+            participant_id=ref.participant_id,
+            study_id=ref.study_id,
+            roi_id="",
+            stage=stage,
+            reason=f"unexpected {type(error).__name__}: {error}",
+            hint="please report this with the study's headers",
         )
     with suppress(OSError):
         task.result.unlink(missing_ok=True)  # an earlier result was made from other input
-    return _study_outcome(ref, "failed", failure.reason, [failure], start, key)
+    return _study_outcome(ref, "failed", failure.reason, [failure], start, input_hash)
 
 
 def _study_outcome(
     ref: StudyRef, status: str, why: str, failures: list[Failure], start: float, key: str = ""
 ) -> StudyOutcome:
-    return StudyOutcome(ref.study_id, status, why, failures, time.perf_counter() - start, key)
+    """Return the outcome of a study on which work began at the time ``start``."""
+    return StudyOutcome(
+        study_id=ref.study_id,
+        status=status,
+        why=why,
+        failures=failures,
+        seconds=time.perf_counter() - start,
+        key=key,
+    )
 
 
 def _failure_of_files(ref: StudyRef, stage: str, error: OSError) -> Failure:
     """Return the failure of a study whose files the system could not read or write."""
-    name = f"{Path(str(error.filename)).name}: " if error.filename else ""
+    file_and_colon = f"{Path(str(error.filename)).name}: " if error.filename else ""
     hints = {
         errno.ENOSPC: "free space on the disk, then run again: finished studies are kept",
         errno.EDQUOT: "free some of your quota, then run again: finished studies are kept",
@@ -108,28 +118,42 @@ def _failure_of_files(ref: StudyRef, stage: str, error: OSError) -> Failure:
         errno.EPERM: "give the user of this run permission, then run again",
         errno.EROFS: "write to a file system that is not read-only",
     }
-    reason = f"{name}{error.strerror or error}"
+    # Python may raise an OSError without the system's text and number.
+    reason = f"{file_and_colon}{error.strerror or error}"
     hint = hints.get(error.errno or 0, "look at the disk or the network share, then run again")
-    return Failure(ref.participant_id, ref.study_id, "", stage, reason, hint)
+    return Failure(
+        participant_id=ref.participant_id,
+        study_id=ref.study_id,
+        roi_id="",
+        stage=stage,
+        reason=reason,
+        hint=hint,
+    )
 
 
 def _measured_study(
     task: StudyTask, study: Study, key: str
 ) -> tuple[Callable[[], None], list[Failure]]:
-    """Measure a study. Return a function that writes its file, and the failures of regions."""
+    """Measure a study. Return a function that writes its file, and the failures of regions.
+
+    The file is not written here, so that the caller can tell an error of writing from an error of
+    measuring.
+    """
     from cad.mri.features.snapshot import snapshot
     from cad.mri.features.table import extract
     from cad.mri.imaging.prepare import prepare_study
 
     ref = task.ref
-    study, registrations = prepare_study(
+    prepared, registrations = prepare_study(
         study, task.settings.images, task.settings.features.modalities
     )
-    features = extract(study, task.settings)
-    copies = _redrawn_copies(study, features, task.settings)
+    features = extract(prepared, task.settings)
+    copies = _features_of_redrawn_copies(prepared, features, task.settings)
     failures = [
-        failure_of(e, ref.participant_id, ref.study_id, "measure") for e in features.failures
+        failure_of(error, ref.participant_id, ref.study_id, "measure")
+        for error in features.failures
     ]
+    unscaled_t2 = {} if features.unscaled is None else features.unscaled.to_arrays()
     write = partial(
         write_measured,
         task.result,
@@ -138,19 +162,15 @@ def _measured_study(
         study_id=ref.study_id,
         rows=features.rows,
         provenance=features.provenance,
-        notes=[*study.notes, *features.notes],
+        notes=[*prepared.notes, *features.notes],
         failures=failures,
         gaps=features.gaps,
-        arrays={
-            **snapshot(study, features, registrations),
-            **copies,
-            **(features.unscaled.to_arrays() if features.unscaled is not None else {}),
-        },
+        arrays={**snapshot(prepared, features, registrations), **copies, **unscaled_t2},
     )
     return write, failures
 
 
-def _redrawn_copies(
+def _features_of_redrawn_copies(
     study: Study, features: StudyFeatures, settings: PipelineSettings
 ) -> dict[str, np.ndarray]:
     """Return the features of randomly redrawn copies of the regions, as arrays by name.
@@ -162,27 +182,31 @@ def _redrawn_copies(
         return {}
     from cad.mri.features.robustness import Perturbation, perturbed_features
 
+    # A region that cannot be measured as it was drawn needs no copies.
     measured_rois = set(features.rows["roi_id"])
-    study = replace(study, rois=[roi for roi in study.rois if roi.roi_id in measured_rois])
+    rois = [roi for roi in study.rois if roi.roi_id in measured_rois]
+    settings_of_copies = settings
     if settings.images.t2_standardisation == "nyul":
         # Nyul's scale of T2 intensities is fitted to several patients, who are not known when one
         # study is measured. The z-score within this study takes its place.
         images = settings.images.model_copy(update={"t2_standardisation": "zscore"})
-        settings = settings.model_copy(update={"images": images})
+        settings_of_copies = settings.model_copy(update={"images": images})
+    repeats = settings.features.robustness.repeats
     try:
-        table = perturbed_features(
-            study, settings, Perturbation(repeats=settings.features.robustness.repeats)
+        copies = perturbed_features(
+            replace(study, rois=rois), settings_of_copies, Perturbation(repeats=repeats)
         )
     except CadError as error:
         features.notes.append(f"not judged for stability: {error.problem}")
         return {}
-    names = [c for c in table.columns if c not in ("participant_id", "roi_id", "repeat")]
+    keys = ("participant_id", "roi_id", "repeat")
+    feature_names = [name for name in copies.columns if name not in keys]
     return {
         "participant_id": np.array(study.participant_id),
-        "copies": table[names].to_numpy(float),
-        "copy_names": np.array(names, dtype=str),
-        "copy_roi_id": np.array(table["roi_id"].astype(str).tolist(), dtype=str),
-        "copy_repeat": table["repeat"].to_numpy(int),
+        "copies": copies[feature_names].to_numpy(float),
+        "copy_names": np.array(feature_names, dtype=str),
+        "copy_roi_id": np.array(copies["roi_id"].astype(str).tolist(), dtype=str),
+        "copy_repeat": copies["repeat"].to_numpy(int),
     }
 
 
@@ -227,8 +251,8 @@ def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
             "awaiting ROI: the study has no region to measure", patient=ref.participant_id
         )
     study = with_displacements(read_study(ref.folder, ref.study_id, ref.participant_id, rois))
-    registered = images is not None and images.registration != "none"
-    require_plausible(study, site_ranges(ref.folder, registered))
+    will_be_registered = images is not None and images.registration != "none"
+    require_plausible(study, site_ranges(ref.folder, will_be_registered))
     return study
 
 
@@ -273,13 +297,13 @@ def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure
     patient, study, stage : str
         Patient, study and stage of the run in which the error was raised.
     """
-    where = f"{Path(error.file).name}: " if error.file else ""
+    file_and_colon = f"{Path(error.file).name}: " if error.file else ""
     return Failure(
-        error.patient or patient,
-        study,
-        error.roi,
-        stage,
-        where + error.problem,
-        error.hint,
-        "awaiting ROI" if isinstance(error, AwaitingRoi) else "failed",
+        participant_id=error.patient or patient,
+        study_id=study,
+        roi_id=error.roi,
+        stage=stage,
+        reason=file_and_colon + error.problem,
+        hint=error.hint,
+        status="awaiting ROI" if isinstance(error, AwaitingRoi) else "failed",
     )

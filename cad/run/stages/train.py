@@ -22,6 +22,7 @@ from cad.run.stages.judge import Judged
 from cad.run.stages.load import Loaded
 
 REFERENCE_ROWS = 16
+"""Number of rows whose predictions a bundle stores, for a check whenever it is loaded."""
 
 
 def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> None:
@@ -44,26 +45,31 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     table = aggregated.table
     source = aggregated.source
     labelled = table.labelled
-    preparation = source.fit(np.flatnonzero(labelled))
+    labelled_rows = np.flatnonzero(labelled)
+    preparation = source.fit(labelled_rows)
     X = source.measured(preparation.scale)
-    rows = source.apply(preparation)
-    estimator = make_estimator(loaded.settings)
+    prepared = source.apply(preparation)
+
+    # The fit, to labelled rows and, by a semi-supervised learner, to the others as well.
+    learner_or_search = make_estimator(loaded.settings)
     y = table.y
     spread = table.spread
     if aggregated.relabel is not None:
-        y, spread = aggregated.relabel(np.flatnonzero(labelled))
-    target = labels_told(estimator, np.where(labelled, y, np.nan))
-    taught = ~np.isnan(target)
-    keywords = fit_keywords(estimator, spread[taught], table.groups[taught])
-    estimator.fit(rows[taught], target[taught], **keywords)
-    searched = estimator
-    estimator = getattr(estimator, "best_estimator_", estimator)
+        y, spread = aggregated.relabel(labelled_rows)
+    target = labels_told(learner_or_search, np.where(labelled, y, np.nan))
+    is_taught = ~np.isnan(target)
+    keywords = fit_keywords(learner_or_search, spread[is_taught], table.groups[is_taught])
+    learner_or_search.fit(prepared[is_taught], target[is_taught], **keywords)
+    # A search over hyper-parameters holds the best learner. The bundle gets this learner alone.
+    estimator = getattr(learner_or_search, "best_estimator_", learner_or_search)
     carried = carried_rows(estimator, loaded.settings.learner)
-    # Thresholds and conformal sets for new patients are computed from out-of-fold probabilities:
-    # each region's probability comes from a model that did not learn from its patient. The model
-    # that is fitted here would be too certain of its own training regions.
+
+    # The training table of the bundle. Thresholds and conformal sets for new patients are computed
+    # from out-of-fold probabilities: each region's probability comes from a model that did not
+    # learn from its patient. The model that is fitted here would be too certain of its own training
+    # regions.
     labels = table.labels.assign(out_of_fold=np.nan, out_of_fold_probability=np.nan)
-    if len(judged.out_of_fold):
+    if len(judged.out_of_fold):  # it has no row without a validation
         labels["out_of_fold"] = judged.out_of_fold["belief"].to_numpy()
         labels["out_of_fold_probability"] = judged.out_of_fold["probability"].to_numpy()
     labels = labels.loc[labelled].reset_index(drop=True)
@@ -71,11 +77,14 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         # In a bundle that may carry no training rows, no row holds the features of a region. No row
         # may hold the age and PSA of a man either.
         labels[["age", "psa", "psa_density"]] = np.nan
-    used_rows = X[labelled].reset_index(drop=True)
-    training = pd.concat([labels, used_rows if carried else unlinked(used_rows)], axis=1)
+    features = X[labelled].reset_index(drop=True)
+    training = pd.concat([labels, features if carried else unlinked(features)], axis=1)
     # When a bundle is loaded, its predictions for reference rows are computed again. In a bundle
     # that may carry no training rows, no reference row may be a row of a region.
-    reference = rows[labelled] if carried else unlinked(pd.DataFrame(rows[labelled])).to_numpy()
+    reference = prepared[labelled]
+    if not carried:
+        reference = unlinked(pd.DataFrame(reference)).to_numpy()
+
     columns = loaded.columns
     meta = metadata(
         settings=loaded.settings,
@@ -83,15 +92,16 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         columns=columns,
         labels=labels,
         label_counts=getattr(estimator[-1], "label_counts_", None),
-        estimator=searched,
+        estimator=learner_or_search,
         simulated=aggregated.simulated,
         metrics=metrics_content(judged.summary, judged.decisions),
         typicality=_typicality(X[labelled], table.groups[labelled], columns),
+        # Rows of an earlier model, which end the table, have no provenance.
         provenance=summary(aggregated.provenance[labelled[: aggregated.own_rows]]),
         parents=list(aggregated.parents),
     )
-    meta["training"]["unlabelled_rows"] = int(taught.sum() - labelled.sum())
-    if "confidence" in judged.results:
+    meta["training"]["unlabelled_rows"] = int(is_taught.sum() - labelled.sum())
+    if "confidence" in judged.results:  # the column of rois.tsv on regions that software detected
         meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
     meta |= _facts_of_validation(judged.summary, judged.joint)
     if loaded.withdrawn:
@@ -113,7 +123,7 @@ def _typicality(
     """
     try:
         return Typicality.fit(X, patients, columns).as_dict()
-    except CadError:
+    except CadError:  # too few patients
         return None
 
 
@@ -130,7 +140,7 @@ def _facts_of_validation(summary: Summary, joint: JointModel | None) -> JsonObje
         outcome["combinations"] = json_safe(summary.assisted.combinations)
     if joint is not None:
         outcome["joint"] = joint.as_dict()
-    men = summary.patient_level
-    if men is not None and men.operating_point is not None:
-        outcome["man"] = {"operating_point": men.operating_point.as_dict()}
+    of_men = summary.patient_level
+    if of_men is not None and of_men.operating_point is not None:
+        outcome["man"] = {"operating_point": of_men.operating_point.as_dict()}
     return outcome

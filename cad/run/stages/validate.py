@@ -129,17 +129,17 @@ def judge_folds(
     """
     table = aggregated.table
     source = aggregated.source
-    lacks = _rows_without_image(loaded, aggregated)
     # Some regions lack an image that other regions have. The learner gave them a belief from
     # medians that replace the features of this image. A prediction gives such regions no belief, so
     # the validation leaves them out, too.
-    nowhere = np.isin(np.arange(len(table.y)), list(lacks))
+    lacking_images = _rows_without_image(loaded, aggregated)
+    lacks_image = np.isin(np.arange(len(table.y)), list(lacking_images))
     folds = replace(
         folds,
-        probability=np.where(nowhere, np.nan, folds.probability),
-        decision=np.where(nowhere, np.nan, folds.decision),
-        centred=np.where(nowhere, np.nan, folds.centred),
-        shifted=np.where(nowhere, np.nan, folds.shifted),
+        probability=np.where(lacks_image, np.nan, folds.probability),
+        decision=np.where(lacks_image, np.nan, folds.decision),
+        centred=np.where(lacks_image, np.nan, folds.centred),
+        shifted=np.where(lacks_image, np.nan, folds.shifted),
     )
     risk = validated_risk(
         table.labels.assign(belief=folds.probability),
@@ -149,7 +149,7 @@ def judge_folds(
     # The thresholds are for new patients. So they are chosen on probabilities that do not depend on
     # the share of malignant regions in the training of each fold.
     probability = on_common_base(risk, folds)
-    operating_point, substitute = _chosen_thresholds(loaded, aggregated, probability)
+    operating_point, notes_on_thresholds = _chosen_thresholds(loaded, aggregated, probability)
     thresholds = (operating_point or loaded.settings.decision).thresholds
     scored = risk.regions.assign(
         belief=folds.probability,
@@ -157,11 +157,12 @@ def judge_folds(
         centred_belief=folds.centred,
     )
     if risk.joint is None:
+        # The probability of a region is then its belief, which is ranked by the folds' log-odds.
         scored = scored.assign(centred=folds.centred, centred_images=folds.centred)
     if rivals is None:
         rivals = _validated_rivals(loaded, aggregated, folds, left_out_together(loaded, aggregated))
     truth = table.labels["truth"].to_numpy(float)
-    measured = MeasuredValidation(
+    measures = MeasuredValidation(
         unlabelled_rows=max(fold.n_unlabelled for fold in folds.folds),
         rivals=rivals,
         reader_skill=_measured_skill(aggregated),
@@ -175,40 +176,43 @@ def judge_folds(
         ),
         venn_abers=check_venn_abers(truth, probability, table.groups),
     )
-    men, of_men = _validated_men(loaded, aggregated, risk)
+    men, measures_of_men = _validated_men(loaded, aggregated, risk)
     results, summary = judge(
         loaded,
         aggregated,
         scored,
-        patient_level=of_men,
+        patient_level=measures_of_men,
         operating_point=operating_point,
         folds=folds,
-        null=_null_of_validation(loaded, aggregated, ~nowhere),
-        validation=measured,
+        null=_null_of_validation(loaded, aggregated, ~lacks_image),
+        validation=measures,
     )
     n_cohort = aggregated.own_rows
     return Judged(
-        results,
-        summary,
-        _explanations_of_folds(loaded, aggregated, folds),
-        [*_failed_folds(aggregated, folds), *_gaps(loaded, aggregated, lacks, measuring)],
+        results=results,
+        summary=summary,
+        explanations=_explanations_of_folds(loaded, aggregated, folds),
+        failures=[
+            *_failures_of_folds(aggregated, folds),
+            *_failures_of_regions_without_image(loaded, aggregated, lacking_images, measuring),
+        ],
         notes=[
             *risk.notes,
-            *substitute,
+            *notes_on_thresholds,
             *source.notes,
             *aggregated.notes,
             *_cohort_warnings(aggregated, rivals),
             *_explanation_notes(loaded, len(table.y)),
             *drawn_notes(make_estimator(loaded.settings), int(table.labelled.sum())),
         ],
-        timings={},
+        timings={},  # the caller adds them
         thresholds=thresholds,
         lower=np.full(n_cohort, thresholds[0]),
         upper=np.full(n_cohort, thresholds[1]),
         folds=folds,
         joint=risk.joint,
         out_of_fold=pd.DataFrame({"belief": folds.on_common_base, "probability": probability}),
-        estimator=describe([f.estimator for f in folds.folds if f.estimator is not None]),
+        estimator=describe([fold.estimator for fold in folds.folds if fold.estimator is not None]),
         simulated=aggregated.simulated,
         men=men,
     )
@@ -227,29 +231,30 @@ def _validated_men(
     men = risk.men.loc[patients].assign(lower=decision.thresholds[0])
     truth = men["truth"].to_numpy(float)
     probability = men["probability"].to_numpy(float)
-    if risk.joint is None:
+    if risk.joint is None:  # without histology, men have no probability that could be measured
         return men, PatientLevel(note=BELIEF_ONLY)
     centred = men["centred"].to_numpy(float)
-    point = None
+    thresholds_of_men = None
     note = ""
-    if decision.of_men is not None:
+    if decision.of_men is not None:  # the site aims at a predictive value for men
         try:
-            point = operating.choose_operating_point(
+            thresholds_of_men = operating.choose_operating_point(
                 truth, expit(centred), patients, decision.of_men
             )
-            men = men.assign(lower=point.thresholds[0])
+            men = men.assign(lower=thresholds_of_men.thresholds[0])
         except CadError as error:
             note = error.problem
-    measured = measure_men(
+    measures = measure_men(
         truth,
         probability,
         men["rank"].to_numpy(float),
         on_one_scale=expit(centred),
         bootstraps=settings.bootstraps,
         seed=settings.seed,
+        # The joint model leaves men out one by one, or, if they are many, in blocks.
         n_folds=len(men) if len(men) <= WHOLE else BLOCKS,
     )
-    return men, replace(measured, note=note, operating_point=point)
+    return men, replace(measures, note=note, operating_point=thresholds_of_men)
 
 
 def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
@@ -272,12 +277,12 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
         When sites are left out in turn and a patient has no site.
     """
     table = aggregated.table
-    chosen = loaded.settings.validate_
-    if chosen.scheme == "patient-folds":
+    settings = loaded.settings.validate_
+    if settings.scheme == "patient-folds":
         # All regions of a patient go to the same fold. Two regions of one man are alike. A model
         # that is trained on one of them would know something of the other.
-        return deal_patients(table.groups, chosen.folds, chosen.seed)
-    if chosen.scheme != "leave-one-site-out":
+        return deal_patients(table.groups, settings.folds, settings.seed)
+    if settings.scheme != "leave-one-site-out":
         return table.groups
     if (table.sites == "").any():
         raise CadError(
@@ -306,25 +311,26 @@ def _nothing_to_learn_from(loaded: Loaded, aggregated: Aggregated) -> CadError:
 
 
 def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
-    nothing = np.full(len(aggregated.table.y), np.nan)
-    labels = aggregated.table.labels.assign(belief=nothing)
-    risk = validated_risk(labels, nothing, loaded.settings.validate_.seed)
-    scored = risk.regions.assign(belief=nothing, decision_value=nothing)
+    """Return the result for settings that ask for no validation: every probability is NaN."""
+    unknown = np.full(len(aggregated.table.y), np.nan)
+    labels = aggregated.table.labels.assign(belief=unknown)
+    risk = validated_risk(labels, unknown, loaded.settings.validate_.seed)
+    scored = risk.regions.assign(belief=unknown, decision_value=unknown)
     thresholds = loaded.settings.decision.thresholds
     note = "not validated: validate.scheme is 'none'"
     results, summary = judge(loaded, aggregated, scored, patient_level=PatientLevel(note=note))
     n_cohort = aggregated.own_rows
     patients = np.unique(aggregated.table.groups[:n_cohort])
     return Judged(
-        results,
-        summary,
-        [],
-        [],
-        [note],
-        {},
-        thresholds,
-        np.full(n_cohort, thresholds[0]),
-        np.full(n_cohort, thresholds[1]),
+        results=results,
+        summary=summary,
+        explanations=[],
+        failures=[],
+        notes=[note],
+        timings={},
+        thresholds=thresholds,
+        lower=np.full(n_cohort, thresholds[0]),
+        upper=np.full(n_cohort, thresholds[1]),
         simulated=aggregated.simulated,
         men=risk.men.loc[patients].assign(lower=thresholds[0]),
     )
@@ -363,10 +369,11 @@ def _validated_rivals(
         return None
     # The rivals get the steps before the learner that were fitted in each fold. A grid search may
     # have given these steps other parameters than the settings state.
-    fronts = {}
+    steps_before_learner = {}
     for fold in folds.folds:
+        # A fold has no estimator if its fit failed, or if the estimators were not kept.
         if isinstance(fold.estimator, Pipeline):
-            fronts[fold.name] = fold.estimator[:-1]
+            steps_before_learner[fold.name] = fold.estimator[:-1]
     compared = compare_with_rivals(
         settings.learner.name,
         folds.probability,
@@ -376,7 +383,7 @@ def _validated_rivals(
         groups,
         eta=table.spread,
         front=front_steps(settings),
-        fronts=fronts,
+        fronts=steps_before_learner,
         target=table.labels["p"].to_numpy(float),
         truth=table.labels["truth"].to_numpy(float),
         patients=table.groups,
@@ -397,39 +404,42 @@ def _rows_without_image(loaded: Loaded, aggregated: Aggregated) -> dict[int, lis
     X = aggregated.table.X
     features = loaded.settings.features
     rows = lacking(X, features.modalities, columns_of(features))
-    # The learner uses no image that is missing in every region. So such an image
-    # does not count as lacking.
-    nobody = set.intersection(*map(set, rows))
-    lacks = {}
+    # The learner uses no image that is missing in every region. So such an image does not count as
+    # lacking.
+    lacking_everywhere = set.intersection(*map(set, rows))
+    lacking_images = {}
     for row, images_of_row in enumerate(rows):
-        images = [image for image in images_of_row if image not in nobody]
+        images = [image for image in images_of_row if image not in lacking_everywhere]
         if images:
-            lacks[row] = images
-    return lacks
+            lacking_images[row] = images
+    return lacking_images
 
 
-def _gaps(
+def _failures_of_regions_without_image(
     loaded: Loaded,
     aggregated: Aggregated,
-    lacks: Mapping[int, list[str]],
+    lacking_images: Mapping[int, list[str]],
     measuring: Sequence[Failure],
 ) -> list[Failure]:
     """Return a failure for every region of the cohort that lacks an image.
 
-    Rows from ``own_rows`` on are of the training of a model that is extended. ``measuring`` are the
+    ``lacking_images`` has the images that a row lacks, by the row's number. ``measuring`` are the
     failures of the measurement, which explain why an image is lacking.
     """
     keys = aggregated.table.keys
-    lacking = {row: images for row, images in lacks.items() if row < aggregated.own_rows}
+    # Rows from ``own_rows`` on are not of this cohort, but of the training of an extended model.
+    lacking_in_cohort = {
+        row: images for row, images in lacking_images.items() if row < aggregated.own_rows
+    }
     reasons_of_rows = {}
     gaps_of = partial(study_gaps, loaded.folder)
-    for row, reason in reasons(gaps_of, keys, lacking, measuring).items():
-        images = " and ".join(lacking[row])
+    for row, reason in reasons(gaps_of, keys, lacking_in_cohort, measuring).items():
+        images = " and ".join(lacking_in_cohort[row])
         reasons_of_rows[row] = f"the learner needs {images} features and {reason}"
     return failures_of(keys, reasons_of_rows, "validate", _HINT_TO_DRAW)
 
 
-def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
+def _failures_of_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
     """Return a failure for every region whose fold could not be fitted."""
     errors = {}
     for fold in folds.folds:
@@ -445,16 +455,21 @@ def _explanations_of_folds(
     table = aggregated.table
     source = aggregated.source
     has_value = np.isfinite(folds.probability) | np.isfinite(folds.decision)
-    has_value[_unexplained(loaded, len(has_value))] = False
-    shared = (has_value, np.flatnonzero(table.labelled), source, list(table.X.columns), table.keys)
-    work = ((fold, *shared) for fold in folds.folds)
+    is_explained = has_value.copy()
+    is_explained[_unexplained_rows(loaded, len(has_value))] = False
+    labelled_rows = np.flatnonzero(table.labelled)
+    feature_names = list(table.X.columns)
+    arguments_of_folds = (
+        (fold, is_explained, labelled_rows, source, feature_names, table.keys)
+        for fold in folds.folds
+    )
     rows = []
-    for rows_of_fold in each_piece(_explained_fold, work, loaded.options.processes):
+    for rows_of_fold in each_piece(_explain_fold, arguments_of_folds, loaded.options.processes):
         rows += rows_of_fold
     return rows
 
 
-def _unexplained(loaded: Loaded, n: int) -> np.ndarray:
+def _unexplained_rows(loaded: Loaded, n: int) -> np.ndarray:
     """Return the numbers (from 0) of those of ``n`` rows for which no explanation is computed.
 
     In a cohort all regions are explained. In a user's own table with more than
@@ -470,20 +485,25 @@ def _unexplained(loaded: Loaded, n: int) -> np.ndarray:
 
 def _explanation_notes(loaded: Loaded, n: int) -> list[str]:
     """Return a note where only some regions of a large table are explained."""
-    if not len(_unexplained(loaded, n)):
+    if not len(_unexplained_rows(loaded, n)):
         return []
     return [f"{MOST_EXPLAINED:,} of {n:,} regions are explained, evenly over the table"]
 
 
-def _explained_fold(
+def _explain_fold(
     fold: Fold,
-    says: np.ndarray,
+    is_explained: np.ndarray,
     labelled: np.ndarray,
     source: FoldFeatures,
     names: list[str],
     keys: pd.DataFrame,
 ) -> list[ExplanationRow]:
-    rows = fold.rows[says[fold.rows]]
+    """Return the explanations of those regions of one fold that are to be explained.
+
+    ``is_explained`` says so for each row of the table, and ``labelled`` has the numbers of the rows
+    with a label. The list is empty where the fold's estimator was not fitted or not kept.
+    """
+    rows = fold.rows[is_explained[fold.rows]]
     if not len(rows) or fold.estimator is None:
         return []
     # The average region, with which the predicted regions are compared, is computed from the
@@ -516,8 +536,8 @@ def _disagreement(loaded: Loaded, aggregated: Aggregated) -> Disagreement | None
     a constant, or the learner does not use the disagreement.
     """
     table = aggregated.table
-    several = (table.labels["n_readers"] > 1).to_numpy()
-    if loaded.settings.labels.eta != "adaptive" or not several.any():
+    has_several_readers = (table.labels["n_readers"] > 1).to_numpy()
+    if loaded.settings.labels.eta != "adaptive" or not has_several_readers.any():
         return None
     return measure_disagreement(
         make_estimator(loaded.settings),
@@ -543,9 +563,13 @@ def _cohort_warnings(aggregated: Aggregated, rivals: RivalTable | None) -> list[
 
 
 def _null_of_validation(
-    loaded: Loaded, aggregated: Aggregated, scored: np.ndarray
+    loaded: Loaded, aggregated: Aggregated, has_all_images: np.ndarray
 ) -> PermutationNull | None:
-    """Repeat the whole validation under permuted labels, if the settings ask for it."""
+    """Repeat the whole validation under permuted labels, if the settings ask for it.
+
+    ``has_all_images`` says which rows get a probability. Only their histology is compared with
+    probabilities.
+    """
     settings = loaded.settings.validate_
     table = aggregated.table
     if settings.permutations == 0:
@@ -563,7 +587,7 @@ def _null_of_validation(
         make_estimator(loaded.settings),
         aggregated.source,
         table.y,
-        np.where(scored, table.labels["truth"].to_numpy(float), np.nan),
+        np.where(has_all_images, table.labels["truth"].to_numpy(float), np.nan),
         groups=left_out_together(loaded, aggregated),
         n=settings.permutations,
         eta=table.spread,

@@ -195,7 +195,9 @@ def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
 
 
 def _check_words(dialect: Dialect) -> None:
+    """Raise an error for a separator, decimal sign or encoding that is not known."""
     if dialect.separator and dialect.separator not in SEPARATORS:
+        # Somebody may have typed the character itself in place of its name.
         word = _NAME_OF.get(dialect.separator)
         meant = f"did you mean --separator {word}? " if word else ""
         raise CadError(
@@ -226,10 +228,11 @@ def _decoded_text(content: bytes, encoding: str, notes: list[str]) -> str:
             "the file is empty: a table has a first row with the names of its columns",
             hint="export the table again",
         )
-    for mark, kind in _OTHER_FILES:
-        if content.startswith(mark) or content.lstrip()[: len(mark)].lower() == mark:
+    stripped = content.lstrip()
+    for first_bytes, kind in _OTHER_FILES:
+        if content.startswith(first_bytes) or stripped[: len(first_bytes)].lower() == first_bytes:
             raise CadError(
-                f"the file begins with {_printed(content.lstrip()[:20])!r}: it is {kind}, and a "
+                f"the file begins with {_printed(stripped[:20])!r}: it is {kind}, and a "
                 "table is CSV, .xlsx or parquet",
                 hint="export the table as CSV",
             )
@@ -238,7 +241,7 @@ def _decoded_text(content: bytes, encoding: str, notes: list[str]) -> str:
     try:
         text = content.decode(encoding)
     except UnicodeError as error:
-        start = getattr(error, "start", 0)
+        start = getattr(error, "start", 0)  # not every error of decoding states a position
         line = content[:start].count(b"\n") + 1
         raise CadError(
             f"row {line} holds bytes that are no {encoding.upper()} text "
@@ -247,9 +250,10 @@ def _decoded_text(content: bytes, encoding: str, notes: list[str]) -> str:
         ) from None
     first_row = text.partition("\n")[0]
     if "\0" in first_row:
-        place = first_row.index("\0")
+        position = first_row.index("\0")
+        shown = first_row[max(0, position - 8) : position + 1]
         raise CadError(
-            f"row 1, character {place + 1}: {first_row[max(0, place - 8) : place + 1]!r} holds a "
+            f"row 1, character {position + 1}: {shown!r} holds a "
             "NUL character, which no text has: the file is of another program, or damaged",
             hint="export the table as CSV in UTF-8",
         )
@@ -265,16 +269,17 @@ def _printed(content: bytes) -> str:
 
 
 def _encoding_of(content: bytes) -> str:
+    """Return the encoding of a text, recognised by its first bytes; UTF-8 if nothing else fits."""
     for mark, name in _MARKS:
         if content.startswith(mark):
             return name
     # In UTF-16 each Latin letter has two bytes. One of them is zero: always the first, or always
     # the second.
     head = content[:4096]
-    half = len(head) // 2
-    if half and head[1::2].count(0) > 0.9 * half:
+    n_pairs = len(head) // 2
+    if n_pairs and head[1::2].count(0) > 0.9 * n_pairs:
         return "utf-16-le"
-    if half and head[0::2].count(0) > 0.9 * half:
+    if n_pairs and head[0::2].count(0) > 0.9 * n_pairs:
         return "utf-16-be"
     return "utf-8"
 
@@ -284,9 +289,12 @@ def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int
     if text.count("\n") > MAX_ROWS:
         raise CadError(f"{text.count(chr(10)):,} rows, at most {MAX_ROWS:,} are read")
     first_line = text.partition("\n")[0].strip().strip('"').lower()
+    if first_line == "sep=":
+        first_line = "sep=\t"  # the tab was stripped with the blanks
     declared = ""
-    if re.fullmatch(r"sep=.", first_line + ("\t" if first_line == "sep=" else "")):
-        # Excel writes a first line such as "sep=;", which states the separator of the columns.
+    if re.fullmatch(r"sep=.", first_line):
+        # Excel writes a first line such as "sep=;", which states the separator of the columns. An
+        # empty line takes its place, so that the numbers of the rows stay.
         declared = text.partition("=")[2][0]
         text = "\n" + text.partition("\n")[2]
     if separator:
@@ -301,15 +309,19 @@ def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int
 
 
 def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    number = cells = line = 0
+    """Yield number and cells of each row that is not blank; an error names the row of its cause."""
+    number = 0
+    n_cells = 0
+    # Number of lines up to the last row that could be read. A quoted cell may have several lines.
+    n_lines = 0
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         for number, row in enumerate(rows, start=1):
-            line = rows.line_num
+            n_lines = rows.line_num
             if not "".join(row).strip():
                 continue
-            cells += len(row)
-            if len(row) > MAX_COLUMNS or cells > MAX_CELLS:
+            n_cells += len(row)
+            if len(row) > MAX_COLUMNS or n_cells > MAX_CELLS:
                 raise CadError(
                     f"row {number} has {len(row):,} cells; at most {MAX_COLUMNS:,} columns and "
                     f"{MAX_CELLS:,} cells are read",
@@ -319,7 +331,7 @@ def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     except csv.Error:
         raise CadError(
             f"row {number + 1}: a quoted cell has no end, or text follows its closing quote, in "
-            f"{_quoted(text, line)!r}",
+            f"{_quoted(text, n_lines)!r}",
             hint='close the quote, or write a quote within a quoted cell twice: "5"" long"',
         ) from None
 
@@ -340,6 +352,8 @@ def _separator_of(text: str) -> str:
 
     If several separators do so, an error is raised.
     """
+    # Number of cells of the first row by separator: those with which all rows have equally many
+    # cells, and those with which they do not.
     even: dict[str, int] = {}
     uneven: dict[str, int] = {}
     for character in SEPARATORS.values():
@@ -351,7 +365,8 @@ def _separator_of(text: str) -> str:
         else:
             uneven[character] = widths[0]
     if len(even) == 1:
-        return next(iter(even))
+        (only_separator,) = even
+        return only_separator
     if even:
         first_row = text.lstrip().partition("\n")[0].strip()
         cuts = []
@@ -369,10 +384,11 @@ def _separator_of(text: str) -> str:
         # The rows have different numbers of cells with every separator. The caller raises an error
         # that names the row.
         return max(uneven, key=lambda character: uneven[character])
-    return ","
+    return ","  # a table of one column has no separator, and any does
 
 
 def _widths(text: str, separator: str) -> list[int]:
+    """Return the number of cells of each row; an empty list if the text cannot be read so."""
     try:
         return [len(row) for _, row in _records(text, separator)]
     except CadError:
@@ -380,6 +396,7 @@ def _widths(text: str, separator: str) -> list[int]:
 
 
 def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
+    """Return the number and the cells of each row; row 1 has the names of the columns."""
     table = read_parquet(content)
     if not isinstance(table.index, pd.RangeIndex):
         # pandas may have stored a column of the table as the index (the names of the rows). This
@@ -399,7 +416,10 @@ def _text_of_cell(value: Any) -> str:
     if isinstance(value, float):
         if np.isnan(value):
             return ""
-        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+        # Up to this size a float holds every whole number exactly. It is written without ".0",
+        # as a number such as a patient's would be written in a CSV.
+        is_exact_integer = value.is_integer() and abs(value) < 2**53
+        return str(int(value)) if is_exact_integer else repr(value)
     return str(value)
 
 
@@ -445,8 +465,9 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
         raise CadError(
             "a zip archive that is no Excel workbook", hint="unpack it and give the table inside"
         )
-    values = load_workbook(io.BytesIO(content), read_only=True, data_only=True)
-    sheets = {sheet.title: _sheet_rows(sheet) for sheet in values.worksheets}
+
+    workbook = load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+    sheets = {sheet.title: _sheet_rows(sheet) for sheet in workbook.worksheets}
     filled = [title for title, rows in sheets.items() if rows]
     if wanted and wanted not in sheets:
         raise CadError(
@@ -460,10 +481,12 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
         )
     title = wanted
     if not title:
+        # Without any cell, the first sheet is taken, and the caller says that the file is empty.
         title = filled[0] if filled else next(iter(sheets), "")
+
     _check_formulas(content, title)
     if title in sheets:
-        member = values[title]._worksheet_path.lstrip("/")
+        member = workbook[title]._worksheet_path.lstrip("/")  # the sheet's file in the archive
         with zipfile.ZipFile(io.BytesIO(content)) as archive, archive.open(member) as stream:
             areas = _merged_areas(stream)
         _check_merged(areas, title, dict(sheets[title]))
@@ -482,9 +505,10 @@ def _merged_areas(stream: IO[bytes]) -> list[str]:
 
     areas = []
     for _, element in iterparse(stream):
-        if element.tag.rpartition("}")[2] == "mergeCell":
+        tag = element.tag.rpartition("}")[2]  # without the name space, as in "{...}mergeCell"
+        if tag == "mergeCell":
             areas.append(str(element.get("ref")))
-        element.clear()
+        element.clear()  # the memory of what has been read is freed
     return areas
 
 
@@ -493,10 +517,10 @@ def _check_merged(areas: list[str], title: str, rows: dict[int, list[Any]]) -> N
     from openpyxl.utils.cell import range_boundaries
 
     for area in areas:
-        column, number, *_ = range_boundaries(area)
+        column, number, *_ = range_boundaries(area)  # the first cell of the area, from 1
         cells = rows.get(number, [])
         value = cells[column - 1] if column <= len(cells) else None
-        if value not in (None, ""):
+        if value not in (None, ""):  # merged cells without a value lose nothing
             raise CadError(
                 f"cells {area} of sheet {title!r} are merged: only the first of them holds "
                 f"{str(value)[:60]!r}, and the others would be read as empty",
@@ -507,9 +531,9 @@ def _check_merged(areas: list[str], title: str, rows: dict[int, list[Any]]) -> N
 def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
     """Return the rows of a sheet that are not empty, without the empty columns at their right."""
     rows: list[tuple[int, list[Any]]] = []
-    width = 0
+    width = 0  # number of the last column with a cell
     for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
-        filled = [place for place, cell in enumerate(row, start=1) if cell not in (None, "")]
+        filled = [column for column, cell in enumerate(row, start=1) if cell not in (None, "")]
         if not filled:
             continue
         width = max(width, filled[-1])
@@ -549,15 +573,21 @@ def _check_formulas(content: bytes, title: str) -> None:
 def _cells(
     path: Path, records: list[tuple[int, list[str]]], decimal: str, notes: list[str]
 ) -> Cells:
+    """Return a table from its rows, after checks of its head and of every row.
+
+    ``records`` has the number and the cells of each row, and ``decimal`` is the decimal sign that
+    the user states, or empty. Remarks are added to ``notes``.
+    """
     if not records:
         raise CadError(
             "the file is empty: a table has a first row with the names of its columns",
             hint="export the table again",
         )
-    names = [as_given(name.strip()) for name in records[0][1]]
+    head_number, head = records[0]
     body = records[1:]
-    _check_head(records[0][0], names, body)
-    nameless = [place for place, name in enumerate(names) if not name]
+    names = [as_given(name.strip()) for name in head]
+    _check_head(head_number, names, body)
+    nameless = [column for column, name in enumerate(names) if not name]
     names = _completed_names(names)
     if not body:
         raise CadError(
@@ -566,10 +596,11 @@ def _cells(
         )
     for number, row in body:
         if len(row) != len(names):
-            raise _uneven(number, row, names, last=number == body[-1][0])
+            last_number, _ = body[-1]
+            raise _uneven(number, row, names, last=number == last_number)
         if [cell.strip() for cell in row] == names:
             raise CadError(
-                f"row {number} repeats row {records[0][0]}, the head: {row[0]!r} is the name of "
+                f"row {number} repeats row {head_number}, the head: {row[0]!r} is the name of "
                 "column 1, and no cell of it",
                 hint="take the row out; two tables below each other are made one",
             )
@@ -579,17 +610,19 @@ def _cells(
                 f"row {number} has a cell of {longest:,} characters, at most {_LONGEST_CELL:,} "
                 "are read"
             )
+
     columns = {}
-    for place, name in enumerate(names):
-        cells = [as_given(row[place]).strip() for _, row in body]
+    for column, name in enumerate(names):
+        cells = [as_given(row[column]).strip() for _, row in body]
         columns[name] = pd.Series(cells, dtype=object)
     table = pd.DataFrame(columns)
     rows = np.array([number for number, _ in body])
+
     # If every row ends with a separator, the table has a last column without a name and without
     # content. Such a column is left out.
     blank = []
-    for place in nameless:
-        name = names[place]
+    for column in nameless:
+        name = names[column]
         if not table[name].any():
             blank.append(name)
     if blank:
@@ -604,16 +637,17 @@ def _check_head(number: int, names: list[str], body: list[tuple[int, list[str]]]
 
     A title is a single cell in the first row, where the next row has several cells.
     """
+    if not body:
+        return
     filled = [name for name in names if name]
-    width = 0
-    if body:
-        width = sum(1 for cell in body[0][1] if cell.strip())
+    next_number, next_row = body[0]
+    width = sum(1 for cell in next_row if cell.strip())
     if len(filled) == 1 and width > 2:
         raise CadError(
-            f"row {number} holds {filled[0][:_SHOWN]!r} alone, and row {body[0][0]} has {width} "
+            f"row {number} holds {filled[0][:_SHOWN]!r} alone, and row {next_number} has {width} "
             "cells: the first row is a title or a remark, where the names of the columns are "
             "expected",
-            hint=f"take out what is above row {body[0][0]}, if that has the names of the columns",
+            hint=f"take out what is above row {next_number}, if that has the names of the columns",
         )
 
 
@@ -633,26 +667,30 @@ def _uneven(number: int, row: list[str], names: list[str], *, last: bool) -> Cad
     """Return the error for a row with fewer or more cells than the row of column names."""
     problem = f"row {number} has {len(row)} cell(s) where row 1, the head, has {len(names)}"
     if len(row) < len(names):
-        absent = ", ".join(map(repr, names[len(row) :][:3]))
-        further = len(names) - len(row) - 3
-        tail = f" and {further} more" if further > 0 else ""
+        absent = names[len(row) :]
+        named = ", ".join(map(repr, absent[:3]))
+        n_further = len(absent) - 3
+        further = f" and {n_further} more" if n_further > 0 else ""
         problem += f": it ends with {row[-1]!r} in column {names[len(row) - 1]!r}"
-        problem += f", and nothing is in column {absent}{tail}"
+        problem += f", and nothing is in column {named}{further}"
         hint = "fill in the cells, or leave them empty between separators"
         if last:
             hint = "the last row: where the file was cut off, export it again; else fill in the row"
         return CadError(problem, hint=hint)
-    halves = []
-    for place, (before, after) in enumerate(pairwise(row)):
+
+    # A decimal comma cuts a number into two cells of digits. The second counts only from two digits
+    # on: a single digit is more often a number of its own.
+    cut_numbers = []  # indices of their first cells
+    for index, (before, after) in enumerate(pairwise(row)):
         if re.fullmatch(r"[+-]?[0-9]+", before) and re.fullmatch(r"[0-9]{2,}", after):
-            halves.append(place)
-    if len(halves) == 1 and len(row) == len(names) + 1:
-        place = halves[0]
-        before = row[place]
-        after = row[place + 1]
+            cut_numbers.append(index)
+    if len(cut_numbers) == 1 and len(row) == len(names) + 1:
+        index = cut_numbers[0]
+        before = row[index]
+        after = row[index + 1]
         problem += (
-            f"; cells {place + 1} and {place + 2}, {before!r} and {after!r} from column "
-            f"{names[place]!r} on, look like one number with a decimal comma"
+            f"; cells {index + 1} and {index + 2}, {before!r} and {after!r} from column "
+            f"{names[index]!r} on, look like one number with a decimal comma"
         )
         return CadError(problem, hint=f"write {before}.{after}, or put quotes about the cell")
     return CadError(
@@ -702,34 +740,37 @@ def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: l
     """
     if decimal:
         return decimal == "comma"
-    point = ("", "", 0)
+    # The first number with a comma and the first with a point: cell, column and row.
     comma = ("", "", 0)
-    proven = False
+    point = ("", "", 0)
+    comma_is_decimal = False
     for name in table.columns:
         for row, cell in zip(rows, table[name], strict=True):
             if _COMMAS.fullmatch(cell):
                 comma = comma if comma[0] else (cell, str(name), int(row))
                 # A comma as in 1,234 may separate thousands. A comma as in 0,75 or 12,5 must be a
                 # decimal comma.
-                proven = proven or not _THOUSANDS.fullmatch(cell)
+                comma_is_decimal = comma_is_decimal or not _THOUSANDS.fullmatch(cell)
             elif not point[0] and _POINTS.fullmatch(cell):
                 point = (cell, str(name), int(row))
-        if comma[0] and point[0] and proven:
+        if comma[0] and point[0] and comma_is_decimal:  # no further column can change the answer
             break
-    if not comma[0]:
+    comma_cell, comma_column, comma_row = comma
+    point_cell, point_column, point_row = point
+    if not comma_cell:
         return False
-    if point[0]:
+    if point_cell:
         raise CadError(
-            f"column {comma[1]!r}, row {comma[2]}: {comma[0]!r} {_with_comma(comma[0])}, and "
-            f"column {point[1]!r}, row {point[2]}: {point[0]!r} has a decimal point, where a table "
-            "writes all numbers alike",
-            hint=f"write {comma[0].replace(',', '.')}{_or_whole(comma[0])} in row {comma[2]}"
+            f"column {comma_column!r}, row {comma_row}: {comma_cell!r} {_with_comma(comma_cell)}, "
+            f"and column {point_column!r}, row {point_row}: {point_cell!r} has a decimal point, "
+            "where a table writes all numbers alike",
+            hint=f"write {comma_cell.replace(',', '.')}{_or_whole(comma_cell)} in row {comma_row}"
             f"{_one_of_two(comma, point)}",
         )
-    if not proven:
+    if not comma_is_decimal:
         raise CadError(
-            f"column {comma[1]!r}, row {comma[2]}: {comma[0]!r} {_with_comma(comma[0])}, and no "
-            "other cell tells which",
+            f"column {comma_column!r}, row {comma_row}: {comma_cell!r} {_with_comma(comma_cell)}, "
+            "and no other cell tells which",
             hint="--decimal comma where it is a decimal number; else write thousands without comma",
         )
     notes.append("numbers are written with a decimal comma")
@@ -745,6 +786,7 @@ def _with_comma(cell: str) -> str:
 
 
 def _or_whole(cell: str) -> str:
+    """Return, for advice, the whole number that a number such as 1,234 may be; else empty."""
     return f" or {cell.replace(',', '')}" if _THOUSANDS.fullmatch(cell) else ""
 
 
@@ -755,9 +797,11 @@ def _one_of_two(comma: tuple[str, str, int], point: tuple[str, str, int]) -> str
     decimal sign to state in each of these two cases. ``comma`` and ``point`` hold a cell, its
     column and its row. The text is empty if both cells are in one column.
     """
-    if comma[1] == point[1]:
+    _, comma_column, _ = comma
+    _, point_column, _ = point
+    if comma_column == point_column:
         return ""
     return (
-        f"; --decimal point where {comma[1]!r} is no feature, --decimal comma where {point[1]!r} "
-        "is none"
+        f"; --decimal point where {comma_column!r} is no feature, --decimal comma where "
+        f"{point_column!r} is none"
     )

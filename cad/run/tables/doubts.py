@@ -70,18 +70,19 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
         if kind is None:
             continue
         word = as_typed(name) if kind.option in LISTS else quote(name)
-        taken = f"{kind.option} {word}"
+        option_with_column = f"{kind.option} {word}"
         if kind.option == "--scores" and roles.reader is None:
-            taken = f"--reader {quote(name)} (a row a reading)"
+            option_with_column = f"--reader {quote(name)} (a row a reading)"
             first_cell = str(cells.table[name].iloc[0])
             # If the first cell is a word, the column holds readers' names and not scores.
             if first_cell.startswith(tuple("0123456789")):
-                taken = f"--scores {_with(roles, name)} (a column a reader), {taken}"
+                as_scores = f"--scores {_with(roles, name)} (a column a reader)"
+                option_with_column = f"{as_scores}, {option_with_column}"
         raise CadError(
             f"column {name!r}, row {cells.rows[0]}: {_first_cell(cells, name)}: the column is "
             f"named like {kind.title}, and would be learned from as a feature",
-            hint=f"say what it is: {taken}, --ignore {as_typed(name)} to leave it out, or "
-            f"--features {as_typed(name)} to take it as a feature after all",
+            hint=f"say what it is: {option_with_column}, --ignore {as_typed(name)} to leave it "
+            f"out, or --features {as_typed(name)} to take it as a feature after all",
         )
 
 
@@ -160,10 +161,11 @@ def doubt_values(
         _doubt_scale(name, values, cells, roles)
 
 
-def _way_out(name: str, taken: str) -> str:
+def _way_out(name: str, first_option: str) -> str:
+    """Return the options for a doubted column: ``first_option``, to leave it out, to take it."""
     return (
-        f"{taken}--ignore {as_typed(name)} leaves it out; --features {as_typed(name)} takes it as "
-        "a feature after all"
+        f"{first_option}--ignore {as_typed(name)} leaves it out; --features {as_typed(name)} "
+        "takes it as a feature after all"
     )
 
 
@@ -173,20 +175,23 @@ def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
     Such a value probably stands for missing values.
     """
     for code in CODES:
-        coded = values == code
-        uncoded = values[np.isfinite(values) & ~coded]
-        if not coded.any() or len(uncoded) < _LEAST // 2:
+        is_code = values == code
+        others = values[np.isfinite(values) & ~is_code]
+        # The range of very few values tells nothing.
+        if not is_code.any() or len(others) < _LEAST // 2:
             continue
-        span = float(uncoded.max() - uncoded.min())
-        gap = float(uncoded.min() - code) if code < 0 else float(code - uncoded.max())
+        span = float(others.max() - others.min())
+        # A negative code lies below all other values, and a positive one above them.
+        gap = float(others.min() - code) if code < 0 else float(code - others.max())
         if gap <= 0 or gap < _FAR * span:
             continue
-        row = cells.rows[int(coded.argmax())]
-        text = str(cells.table[name].iloc[int(coded.argmax())])
+        first = int(is_code.argmax())
+        row = cells.rows[first]
+        text = str(cells.table[name].iloc[first])
         raise CadError(
-            f"column {name!r}, row {row}: {text!r} (in {int(coded.sum())} rows) lies far from all "
-            f"other values, {uncoded.min():g} to {uncoded.max():g}, as a code for a missing value "
-            "does",
+            f"column {name!r}, row {row}: {text!r} (in {int(is_code.sum())} rows) lies far from "
+            f"all other values, {others.min():g} to {others.max():g}, as a code for a missing "
+            "value does",
             hint=f"--missing={quote(text)} where it is one; --features {as_typed(name)} to take "
             "the column as it is, with this value",
         )
@@ -238,6 +243,7 @@ def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Ro
 
 def _doubt_date(name: str, values: np.ndarray, cells: Cells) -> None:
     """Raise an error for a column whose numbers are all dates, such as 20240131."""
+    # Numbers can be dates only between the years 1900 and 2100.
     dates = values[np.isfinite(values)]
     if (
         len(dates) < _LEAST
@@ -246,6 +252,7 @@ def _doubt_date(name: str, values: np.ndarray, cells: Cells) -> None:
         or dates.max() > 21001231
     ):
         return
+    # A number that is no day of the calendar, such as 20240199, becomes NaT.
     days = pd.to_datetime(
         pd.Series(dates).astype(int).astype(str), format="%Y%m%d", errors="coerce"
     )
@@ -279,13 +286,13 @@ def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
     CadError
         For two such names. The message has both names and their rows.
     """
-    first_of: dict[str, int] = {}
-    for place, name in enumerate(names):
-        first = first_of.setdefault(bare_name(name), place)
+    first_row_of: dict[str, int] = {}  # index of the first row by the name without such differences
+    for row, name in enumerate(names):
+        first = first_row_of.setdefault(bare_name(name), row)
         if names[first] != name:
             raise CadError(
                 f"column {column!r}, row {cells.rows[first]}: {names[first]!r}, and row "
-                f"{cells.rows[place]}: {name!r} differ by capitals, blanks, dashes or .0 alone: "
+                f"{cells.rows[row]}: {name!r} differ by capitals, blanks, dashes or .0 alone: "
                 "one name in two ways would count as two",
                 hint="write both alike, or, where they are two, make them differ by a letter or a "
                 "digit",
@@ -304,8 +311,9 @@ def _column_and_cells(name: str, cells: Cells) -> str:
 
 
 def _doubt_scale(name: str, values: np.ndarray, cells: Cells, roles: Roles) -> None:
+    """Raise an error for a column whose values all are steps of a readers' scale."""
     levels = np.unique(values[np.isfinite(values)])
-    if len(levels) < 3:
+    if len(levels) < 3:  # two values, such as 0 and 1, may well be a feature
         return
     for scale, steps in (("likert5", (1, 2, 3, 4, 5)), ("likert01", (0, 0.25, 0.5, 0.75, 1))):
         if np.isin(levels, steps).all():
@@ -323,50 +331,55 @@ def _doubt_labels(
     name: str,
     values: np.ndarray,
     labels: np.ndarray,
-    of: str,
-    columns: int,
+    source: str,
+    n_columns: int,
     cells: Cells,
 ) -> None:
     """Raise an error for a feature that is nearly equal to the label, or to its opposite.
 
-    ``of`` names the label in the message. ``columns`` is the number of columns that are tried: with
-    more columns, one of them is more often equal to the label by chance.
+    ``source`` names the label in the message. ``n_columns`` is the number of columns that are
+    tried: with more columns, one of them is more often equal to the label by chance.
     """
-    both = np.isfinite(values) & np.isfinite(labels)
-    x = values[both]
-    y = labels[both]
+    has_both = np.isfinite(values) & np.isfinite(labels)
+    x = values[has_both]
+    y = labels[has_both]
     if len(x) < _LEAST or np.ptp(x) == 0 or np.ptp(y) == 0:
         return
     centred_x = x - x.mean()
     centred_y = y - y.mean()
     size = float(np.sqrt((centred_x @ centred_x) * (centred_y @ centred_y)))
-    r = float(centred_x @ centred_y) / size if size > 0 else 0.0
+    # The squares of tiny differences may round to zero.
+    correlation = float(centred_x @ centred_y) / size if size > 0 else 0.0
     way_out = _way_out(
         name, f"--histology {quote(name)} or --scores {as_typed(name)} where it is the label; "
     )
     # Noise hardly reaches the limits of the correlation. If column and label are unrelated, a
     # correlation of .98 over eight rows has a probability of 1e-5. A correlation of .9 over twenty
     # rows has a smaller one.
-    classes = len(np.unique(x)) == 2 and len(x) >= _MANY
-    limit = _EQUAL_CLASSES if classes else _EQUAL
-    if abs(r) >= limit:
-        kind = "a column of two values" if classes else "a column"
+    has_two_values = len(np.unique(x)) == 2 and len(x) >= _MANY
+    limit = _EQUAL_CLASSES if has_two_values else _EQUAL
+    if abs(correlation) >= limit:
+        kind = "a column of two values" if has_two_values else "a column"
         raise CadError(
-            f"{_column_and_cells(name, cells)} almost equal {of}: the correlation is {r:.3f} in "
-            f"{len(x)} rows, and from {limit:g} on {kind} says the answer, which would be learned "
-            "instead of anything measured",
+            f"{_column_and_cells(name, cells)} almost equal {source}: the correlation is "
+            f"{correlation:.3f} in {len(x)} rows, and from {limit:g} on {kind} says the answer, "
+            "which would be learned instead of anything measured",
             hint=way_out,
         )
+
+    # A column may also separate the two classes of a label without an error.
     if not np.isin(y, (0.0, 1.0)).all():
         return
     positive = x[y == 1]
     negative = x[y == 0]
     separated = positive.min() > negative.max() or positive.max() < negative.min()
-    chance = 2 * columns / math.comb(len(x), len(positive))
+    # Of all equally probable orders of the rows, two separate the classes: one by a rising and one
+    # by a falling column. Any of the columns may do so.
+    chance = 2 * n_columns / math.comb(len(x), len(positive))
     if separated and chance < _CHANCE:
         raise CadError(
-            f"{_column_and_cells(name, cells)} tell {of} without a mistake in all {len(x)} rows "
-            f"({len(positive)} malignant): measured features do not, columns made from the label "
-            "do",
+            f"{_column_and_cells(name, cells)} tell {source} without a mistake in all {len(x)} "
+            f"rows ({len(positive)} malignant): measured features do not, columns made from the "
+            "label do",
             hint=way_out,
         )

@@ -185,14 +185,15 @@ def role_of_name(name: str) -> Kind | None:
     >>> role_of_name("original_glcm_Id") is None
     True
     """
+    # A capital after a small letter or digit begins a word, as in patientId.
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     words = []
     for word in re.split(r"[^A-Za-z]+", spaced):
         if word:
             words.append(word.lower())
-    whole = "".join(words)
+    letters = "".join(words)
     for kind in KINDS:
-        if whole in kind.names or any(word in kind.words for word in words):
+        if letters in kind.names or any(word in kind.words for word in words):
             return kind
     return None
 
@@ -223,6 +224,8 @@ def as_typed(name: str) -> str:
     >>> print(as_typed("adc"), as_typed("sex, coded"))
     adc '"sex, coded"'
     """
+    # The list is read as a row of a CSV: a name with a comma is in quotes, and a quote is doubled.
+    # ``quote`` then protects the whole from the shell.
     if "," in name or '"' in name:
         doubled = name.replace('"', '""')
         return quote(f'"{doubled}"')

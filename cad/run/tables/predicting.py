@@ -123,22 +123,27 @@ def predict_table(
         rows = [f"row {row}" for row in cells.rows]
     with located(file=path):
         _check_filled(regions.X, rows, bundle)
+
     scored = _columns_of_scores(regions, bundle)
+    # The arrays carry no index, so that a column goes to the rows by their order.
     written = table.assign(**{name: scored[name].to_numpy() for name in scored})
     write_own(out, csv_bytes(written, list(written.columns)), [path, model], force=force)
-    nothing = int(regions.X.isna().all(axis=1).sum())
+
     notes = [*regions.notes, *bundle.unlike(regions.X), *_notes_on_codes(regions.X, rows, bundle)]
-    if nothing:
-        notes.append(f"{nothing} rows have no value in any column of the model, and no probability")
+    n_empty = int(regions.X.isna().all(axis=1).sum())
+    if n_empty:
+        notes.append(f"{n_empty} rows have no value in any column of the model, and no probability")
     return Predicted(written, notes)
 
 
 def _check_model_columns(table: pd.DataFrame, bundle: Bundle, path: Path) -> None:
+    """Raise an error if a table lacks a model's column, or has one that a prediction adds."""
     absent = [name for name in bundle.features if name not in table]
     if absent:
         shown = ", ".join(map(repr, absent[:_SHOWN]))
         further = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
         names = [str(name) for name in table.columns]
+        # A name that differs by capitals alone is the closest.
         closest = [name for name in names if name.lower() == absent[0].lower()]
         closest += difflib.get_close_matches(absent[0], names, n=1)
         meant = f"is it the table's {closest[0]!r}? " if closest else ""
@@ -176,12 +181,13 @@ def _check_filled(X: pd.DataFrame, rows: list[str], bundle: Bundle) -> None:
     bundle : Bundle
         The model.
     """
-    some = np.flatnonzero(X.notna().any(axis=1))
-    unfilled = bundle.unfilled(X.iloc[some])
+    with_values = np.flatnonzero(X.notna().any(axis=1))  # indices of rows
+    unfilled = bundle.unfilled(X.iloc[with_values])
     if unfilled is not None:
-        place, name = unfilled
+        index, name = unfilled  # the index counts the rows of ``with_values``
+        row = rows[with_values[index]]
         raise CadError(
-            f"column {name!r}, {rows[some[place]]}: the value is missing, and {bundle.name} fills "
+            f"column {name!r}, {row}: the value is missing, and {bundle.name} fills "
             "no missing values",
             hint=FILL,
         )
@@ -205,30 +211,34 @@ def _notes_on_codes(X: pd.DataFrame, rows: list[str], bundle: Bundle) -> list[st
         trained = bundle.training[name]
         outside = (values < trained.min()) | (values > trained.max())
         for code in CODES:
-            places = np.flatnonzero((values == code) & outside)
-            if len(places):
+            with_code = np.flatnonzero((values == code) & outside)  # indices of rows
+            if len(with_code):
                 notes.append(
-                    f"column {name!r}, {rows[places[0]]}: {code:g} stands in {len(places)} rows "
-                    "and lies outside what the model was trained on; if it means a missing value, "
-                    f"give --missing={code:g}"
+                    f"column {name!r}, {rows[with_code[0]]}: {code:g} stands in {len(with_code)} "
+                    "rows and lies outside what the model was trained on; if it means a missing "
+                    f"value, give --missing={code:g}"
                 )
     return notes
 
 
 def _regions_to_predict(table: pd.DataFrame, bundle: Bundle, path: Path) -> Regions:
+    """Return the regions of a folder of runs with the model's features, without their labels."""
     rois = table[["participant_id", "roi_id"]].astype(str).assign(histology="", isup="", site="")
     features = table[bundle.features]
-    nothing = pd.DataFrame(np.nan, table.index, LABELS)
-    return Regions(path, features, rois, no_scores(), stated=nothing)
+    unknown_labels = pd.DataFrame(np.nan, table.index, LABELS)
+    return Regions(path, features, rois, no_scores(), stated=unknown_labels)
 
 
 def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions:
     """Return the rows of a table with the model's features and the readers' scores."""
+    # The roles of the columns at the training; a model that was not trained on a file has none.
     roles = bundle.metadata.get("table") or {}
     codes = (*roles.get("missing", ()), *missing)
     meaning = values.Meaning(cells.decimal_comma, codes, of_model=True)
     X = pd.DataFrame({name: values.numbers(cells, name, meaning) for name in bundle.features})
     notes = list(cells.notes)
+
+    # Without a column of patients, nothing says that two rows are of one patient.
     patients = [f"row {row}" for row in cells.rows]
     patient_column = roles.get("patient")
     if patient_column is None:
@@ -239,11 +249,13 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
         notes.append(f"no column {patient_column!r}: every row counts as a patient of its own")
     else:
         patients = values.ids(cells, patient_column, "the patient", meaning)
-    readers = [name for name in roles.get("scores", ()) if name not in cells.table]
-    if readers:
-        notes.append(f"no scores of {', '.join(readers)}: they are no evidence here")
-    ids = numbered_within(patients)
-    rois = pd.DataFrame({"participant_id": patients, "roi_id": ids})
+
+    # Readers' scores are evidence beside the features. A table may lack those of some readers.
+    absent_readers = [name for name in roles.get("scores", ()) if name not in cells.table]
+    if absent_readers:
+        notes.append(f"no scores of {', '.join(absent_readers)}: they are no evidence here")
+    region_ids = numbered_within(patients)
+    rois = pd.DataFrame({"participant_id": patients, "roi_id": region_ids})
     readings = [no_scores()]
     for name in roles.get("scores", ()):
         if name not in cells.table:
@@ -251,6 +263,7 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
         reading = rois.assign(reader_id=name, scale=roles["scale"])
         reading["score"] = values.scores(cells, name, roles["scale"], meaning)
         readings.append(reading[reading["score"].notna()])
+    # ``readings[0]`` is empty, and is the result where no reader has scored.
     scores = pd.concat(readings, ignore_index=True) if len(readings) > 1 else readings[0]
     rois = rois.assign(histology="", isup="", site="")
     return Regions(cells.file, X, rois, scores, notes=notes)
@@ -262,17 +275,19 @@ def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
         # A model that `cad.save_model` wrote holds only a learner and no thresholds. So it gives a
         # probability and no decision.
         probability = np.full(len(regions.X), np.nan)
-        some = regions.X.notna().any(axis=1).to_numpy()
+        has_value = regions.X.notna().any(axis=1).to_numpy()
         with warnings.catch_warnings():
             # `predict_table` writes a note on rows that lie far from the training's range, so the
             # same warning is not shown.
             warnings.simplefilter("ignore", RangeWarning)
-            if some.any():
-                probability[some] = bundle.probability(regions.X[some])
+            if has_value.any():
+                probability[has_value] = bundle.probability(regions.X[has_value])
         return pd.DataFrame({"probability": probability})
+    # The stages of a run write files, which are not kept.
     with TemporaryDirectory() as scratch:
         settings = settings_of(bundle)
         loaded = load_table(regions, settings, RunFolder(Path(scratch)), HERE, "predict")
+        # load_table adapts the settings to the table, but a prediction takes those of the model.
         loaded = replace(loaded, settings=settings)
         aggregated = aggregate_table(loaded, regions)
         source = aggregated.source
@@ -280,15 +295,15 @@ def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
         extracted = Extracted(features, aggregated.provenance, source)
         judged = decide_run(loaded, [], predict(loaded, extracted, aggregated, [bundle]))
     results = judged.results
-    nothing = regions.X.isna().all(axis=1).to_numpy()
+    is_empty = regions.X.isna().all(axis=1).to_numpy()
     numbers = [name for name in ADDED if name in results and is_numeric_dtype(results[name])]
     # For a row in which every feature is missing, the model sees only the medians of its training.
     # Its prediction then tells nothing about the row and is removed.
-    results.loc[nothing, numbers] = np.nan
-    for name, word in (
+    results.loc[is_empty, numbers] = np.nan
+    for name, text in (
         ("decision", ""),
         ("decision_reason", "no column of the model has a value"),
         ("unlike", "no column of the model has a value"),
     ):
-        results.loc[nothing, name] = word
+        results.loc[is_empty, name] = text
     return results[[name for name in ADDED if name in results]]

@@ -115,6 +115,7 @@ class Regions:
         if isup_min is not None:
             changed["isup_min"] = isup_min
         elif not self.graded:
+            # The word "malignant" states no grade. With the lowest grade, it always counts.
             changed["isup_min"] = 1
         return settings.model_copy(update=changed)
 
@@ -158,6 +159,7 @@ def read_regions(
 
 
 def _regions_of_runs(path: Path) -> Regions:
+    """Return the regions of a folder of runs, which have labels but no readers' scores."""
     table = read_partitions(path)
     stated = table[LABELS]
     rois = table[_KEY].astype(str).assign(histology="", isup="", site="")
@@ -172,6 +174,10 @@ def no_scores() -> pd.DataFrame:
 
 
 def _of_table(cells: Cells, columns: Columns) -> Regions:
+    """Return the regions of a table, after checks of its columns, rows and labels.
+
+    ``cells`` is the table as texts, and ``columns`` says which columns are no features.
+    """
     roles = assign_roles([str(name) for name in cells.table.columns], columns)
     if not roles.scores and roles.histology is None:
         raise CadError(
@@ -181,9 +187,12 @@ def _of_table(cells: Cells, columns: Columns) -> Regions:
         )
     check_columns(roles.features)
     meaning = values.Meaning(cells.decimal_comma, columns.missing)
+    # A column that the user calls a feature is not doubted.
     doubted = [name for name in roles.features if name not in roles.trusted]
     doubt_names(doubted, cells, roles)
     notes = [*cells.notes, *_ignored_columns(roles)]
+
+    # The scores are taken from all rows. Then one row for each region is left.
     readings = _rows_of_scores(cells, roles, columns, meaning)
     if roles.reader is not None:
         cells = _first_rows(cells, roles, meaning)
@@ -193,21 +202,25 @@ def _of_table(cells: Cells, columns: Columns) -> Regions:
         )
     rois = _rois(cells, roles, columns, meaning)
     X = pd.DataFrame({name: values.numbers(cells, name, meaning) for name in roles.features})
-    if note := values.described(cells, roles.features, meaning):
-        notes.append(note)
+    missing_values = values.described(cells, roles.features, meaning)
+    if missing_values:
+        notes.append(missing_values)
     if any(values.worded(cells, name, meaning) for name in roles.scores):
         notes.append("scores with words, such as '5 (sure)', are read by their number")
+
     regions = Regions(
         cells.file,
         X,
         rois,
         readings,
-        columns.isup_min is not None,
+        graded=columns.isup_min is not None,
         cells=cells,
         notes=notes,
         roles={
             "patient": roles.patient,
             "id": roles.id,
+            # In a table of readings one column has the scores of all readers. A model cannot find
+            # a reader's scores by its name.
             "scores": list(roles.scores) if roles.reader is None else [],
             "scale": columns.scale,
             "missing": list(columns.missing),
@@ -225,7 +238,10 @@ def _of_table(cells: Cells, columns: Columns) -> Regions:
 def _check_classes(
     regions: Regions, roles: Roles, columns: Columns, belief: np.ndarray, truth: np.ndarray
 ) -> None:
-    """Raise an error if all labels are of one class."""
+    """Raise an error if all labels are of one class.
+
+    ``belief`` and ``truth`` are the readers' mean and histology of each region, NaN where unknown.
+    """
     classes = np.unique(truth[np.isfinite(truth)])
     # If readers' scores serve as labels, the histology may state only one of its two classes.
     # Grades that all give the same class are always an error. The usual cause is that no grade
@@ -235,19 +251,21 @@ def _check_classes(
     if not roles.scores:
         _check_two_patients(regions, str(roles.histology), truth)
         return
+
+    # The readers' scores are the labels.
     known_beliefs = belief[np.isfinite(belief)]
     if len(np.unique(known_beliefs)) > 1:
         return
-    grades = ""
+    alternative = ""
     if roles.histology is not None:
-        grades = f", or leave --scores out to learn from {roles.histology!r}"
+        alternative = f", or leave --scores out to learn from {roles.histology!r}"
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
     raise CadError(
         f"columns {', '.join(map(repr, roles.scores))}, rows {cells.rows[0]} to {cells.rows[-1]}: "
         f"the readers' mean is a probability of {known_beliefs[0]:g} in all {len(known_beliefs)} "
         "rows with a score, and there is nothing to tell apart",
-        hint=f"add regions that were scored higher or lower{grades}",
+        hint=f"add regions that were scored higher or lower{alternative}",
     )
 
 
@@ -255,21 +273,21 @@ def _one_class(regions: Regions, name: str, truth: np.ndarray, isup_min: int | N
     """Return the error for histology that makes all regions malignant, or all benign."""
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
-    stated = np.flatnonzero(np.isfinite(truth))
-    rows = cells.rows[stated]
-    texts = cells.table[name].to_numpy(dtype=object)[stated]
+    with_truth = np.flatnonzero(np.isfinite(truth))  # indices of rows
+    rows = cells.rows[with_truth]
+    texts = cells.table[name].to_numpy(dtype=object)[with_truth]
     where = f"column {name!r}, rows {rows[0]} to {rows[-1]}"
     counts = pd.Series(texts).value_counts().sort_index()
     counts_text = ", ".join(
         f"{text!r} in {count} rows" for text, count in counts.head(_NAMED).items()
     )
-    malignant_ones = bool(truth[stated[0]] == 1)
-    word = "malignant" if malignant_ones else "benign"
-    other_class = "benign" if malignant_ones else "malignant"
+    all_malignant = bool(truth[with_truth[0]] == 1)
+    word = "malignant" if all_malignant else "benign"
+    other_class = "benign" if all_malignant else "malignant"
     limit = f" with --isup-min {isup_min}" if isup_min is not None else ""
     problem = (
-        f"{where}: {counts_text}, which makes all {len(stated)} rows {word}{limit}, and there is "
-        f"nothing to tell apart without {other_class} ones"
+        f"{where}: {counts_text}, which makes all {len(with_truth)} rows {word}{limit}, and there "
+        f"is nothing to tell apart without {other_class} ones"
     )
     hint = f"add {other_class} regions, or name another outcome with --histology"
     if regions.graded:
@@ -287,13 +305,14 @@ def _check_two_patients(regions: Regions, name: str, truth: np.ndarray) -> None:
     assert cells is not None  # noqa: S101 - of a table
     patients = regions.patients.to_numpy()
     for value, word in ((1.0, "malignant"), (0.0, "benign")):
-        places = np.flatnonzero(truth == value)
-        if len(set(patients[places].tolist())) == 1:
-            cell = str(cells.table[name].iloc[places[0]])
+        of_class = np.flatnonzero(truth == value)  # indices of rows
+        if len(set(patients[of_class].tolist())) == 1:
+            first = of_class[0]
+            cell = str(cells.table[name].iloc[first])
             raise CadError(
-                f"column {name!r}, row {cells.rows[places[0]]}: {cell!r} makes one patient alone "
+                f"column {name!r}, row {cells.rows[first]}: {cell!r} makes one patient alone "
                 f"{word}: with that patient left out there is no {word} region to learn from",
-                patient=patients[places[0]],
+                patient=patients[first],
                 hint=f"add {word} regions of another patient at least; two patients of each class "
                 "are the least, and say little",
             )
@@ -322,25 +341,27 @@ def _remarks(
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
     notes = []
-    counts = regions.X.nunique()
+    n_values = regions.X.nunique()  # for each feature
     for count, description in ((0, "without a value"), (1, "with one value")):
-        names = [str(name) for name in counts.index[counts == count]]
+        names = [str(name) for name in n_values.index[n_values == count]]
         if names:
             notes.append(f"columns {description}, from which nothing is learned: {_some(names)}")
-    absent = regions.patients[regions.patients.isin(values.MISSING)]
-    if len(absent):
+    # A name such as NA may be that of a person, or say that there is none.
+    named_like_missing = regions.patients[regions.patients.isin(values.MISSING)]
+    if len(named_like_missing):
+        first = named_like_missing.iloc[0]
         notes.append(
-            f"{absent.iloc[0]!r} is taken for a patient's name in {len(absent)} rows; "
-            f"--missing={absent.iloc[0]} says that it is none"
+            f"{first!r} is taken for a patient's name in {len(named_like_missing)} rows; "
+            f"--missing={first} says that it is none"
         )
     unused = [code for code in columns.missing if not (cells.table == code).any(axis=None)]
     if unused:
         notes.append(f"--missing names what no cell holds: {_some(unused)}")
-    both = regions.X.assign(patient=regions.patients.to_numpy())
-    copied = int(both.duplicated().sum())
-    if copied:
+    with_patient = regions.X.assign(patient=regions.patients.to_numpy())
+    n_copies = int(with_patient.duplicated().sum())
+    if n_copies:
         notes.append(
-            f"{copied} regions have all the features of another region of their patient: a row "
+            f"{n_copies} regions have all the features of another region of their patient: a row "
             "that was copied counts twice"
         )
     if columns.scale != "pirads" and any("pirads" in name.lower() for name in roles.scores):
@@ -350,10 +371,10 @@ def _remarks(
         )
     has_both = np.isfinite(belief) & np.isfinite(truth)
     if has_both.sum() >= _TOLD and len(np.unique(truth[has_both])) > 1:
-        r = _rank_correlation(belief[has_both], truth[has_both])
-        if r < -_AGAINST:
+        correlation = _rank_correlation(belief[has_both], truth[has_both])
+        if correlation < -_AGAINST:
             notes.append(
-                f"readers score malignant regions lower (rank correlation {r:.2f} in "
+                f"readers score malignant regions lower (rank correlation {correlation:.2f} in "
                 f"{int(has_both.sum())} regions): is 1 malignant, and the highest score the most "
                 "suspicious?"
             )
@@ -362,37 +383,45 @@ def _remarks(
 
 def _reversed_readers(regions: Regions) -> list[str]:
     """Name readers who score low where the others score high, as on a reversed scale."""
+    # A row for each region, and a column for each reader.
     scores = regions.scores.pivot_table(index=_KEY, columns="reader_id", values="score")
     notes = []
     for name in scores:
         mean_of_others = scores.drop(columns=name).mean(axis=1)
-        both = scores[name].notna() & mean_of_others.notna()
+        has_both = scores[name].notna() & mean_of_others.notna()
+        scores_of_reader = scores[name][has_both]
+        scores_of_others = mean_of_others[has_both]
+        # Of few regions, or if all scores are equal, no correlation tells anything.
         if (
-            both.sum() < _TOLD
-            or scores[name][both].nunique() < 2
-            or mean_of_others[both].nunique() < 2
+            has_both.sum() < _TOLD
+            or scores_of_reader.nunique() < 2
+            or scores_of_others.nunique() < 2
         ):
             continue
-        r = _rank_correlation(scores[name][both], mean_of_others[both])
-        if r < -_AGAINST:
+        correlation = _rank_correlation(scores_of_reader, scores_of_others)
+        if correlation < -_AGAINST:
             notes.append(
-                f"reader {name} scores against the others (rank correlation {r:.2f} in "
-                f"{int(both.sum())} regions): does this scale run the other way?"
+                f"reader {name} scores against the others (rank correlation {correlation:.2f} in "
+                f"{int(has_both.sum())} regions): does this scale run the other way?"
             )
     return notes
 
 
 def _rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
-    ranks = [pd.Series(np.asarray(values, float)).rank() for values in (first, second)]
-    return float(ranks[0].corr(ranks[1]))
+    """Return Spearman's correlation: that of the ranks of two arrays."""
+    ranks_of_first = pd.Series(np.asarray(first, float)).rank()
+    ranks_of_second = pd.Series(np.asarray(second, float)).rank()
+    return float(ranks_of_first.corr(ranks_of_second))
 
 
 def _some(names: Sequence[str]) -> str:
+    """Return the first names for a message, and how many more there are."""
     further = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + further
 
 
 def _ignored_columns(roles: Roles) -> list[str]:
+    """Say which columns are left out, and by which option."""
     sentences = []
     for names, why in ((roles.ignored, "by --ignore"), (roles.beyond, "by --preset")):
         if names:
@@ -421,6 +450,9 @@ def _rows_of_scores(
         return no_scores()
     patients = values.ids(cells, roles.patient, "--patient", meaning)
     regions = _region_ids(cells, roles, patients, meaning)
+
+    # Either each column of scores is one reader, called by its name, or one column has the scores
+    # of all readers, and another column names the reader.
     tables = []
     for name in roles.scores:
         readers = [name] * len(patients)
@@ -438,16 +470,20 @@ def _rows_of_scores(
         )
         tables.append(table)
     readings = pd.concat(tables, ignore_index=True)
+
+    # A reader scores a region once. Without a column of readers this is not checked here: each
+    # column is another reader, and repeated ids of regions are refused later.
     repeated = readings.duplicated([*_KEY, "reader_id"]).to_numpy()
     if roles.reader is not None and repeated.any():
         second = int(repeated.argmax())
-        key = readings[[*_KEY, "reader_id"]]
-        first = int((key == key.iloc[second]).all(axis=1).to_numpy().argmax())
+        keys = readings[[*_KEY, "reader_id"]]
+        has_key_of_second = (keys == keys.iloc[second]).all(axis=1).to_numpy()
+        first = int(has_key_of_second.argmax())
         score = cells.table[roles.scores[0]]
         raise CadError(
             f"column {roles.scores[0]!r}, row {cells.rows[first]}: {score.iloc[first]!r}, and row "
             f"{cells.rows[second]}: {score.iloc[second]!r} are scores of one region by one reader, "
-            f"{key['reader_id'].iloc[second]!r} of column {roles.reader!r}, who has one",
+            f"{keys['reader_id'].iloc[second]!r} of column {roles.reader!r}, who has one",
             patient=patients[second],
             roi=regions[second],
             hint="take one of the two rows out; or, where they are of two regions, name a column "
@@ -468,7 +504,7 @@ def _rows_of_scores(
 
 def _doubt_percent(readings: pd.DataFrame, cells: Cells, roles: Roles) -> None:
     """Raise an error if scores in percent are probably shares, or on a five-point scale."""
-    if readings["scale"].iloc[0] != "percent":
+    if readings["scale"].iloc[0] != "percent":  # all scores of a table are on one scale
         return
     try:
         check_percent(readings["score"].to_numpy(float), "--scale")
@@ -491,16 +527,20 @@ def _region_ids(
     if roles.id is not None:
         return values.ids(cells, roles.id, "--id", meaning)
     if roles.reader is not None:
-        several = pd.Series(patients).duplicated(keep=False).to_numpy()
-        shown = ""
-        if several.any():
-            patient = patients[int(several.argmax())]
-            rows = cells.rows[np.array([patient_of_row == patient for patient_of_row in patients])]
-            shown = f": patient {patient!r} of column {roles.patient!r} has {len(rows)} readings, "
-            shown += f"rows {', '.join(map(str, rows[:_NAMED]))}, of one region or of several"
+        # Without ids, several readings of a patient may be of one region or of several. The message
+        # shows the first patient who has several.
+        shares_patient = pd.Series(patients).duplicated(keep=False).to_numpy()
+        example = ""
+        if shares_patient.any():
+            patient = patients[int(shares_patient.argmax())]
+            of_patient = np.array([patient_of_row == patient for patient_of_row in patients])
+            rows = cells.rows[of_patient]
+            example = f": patient {patient!r} of column {roles.patient!r} has {len(rows)} "
+            example += f"readings, rows {', '.join(map(str, rows[:_NAMED]))}, of one region or of "
+            example += "several"
         raise CadError(
             f"--reader {quote(roles.reader)} says that a row is one reading, and no --id says of "
-            f"which region{shown}",
+            f"which region{example}",
             hint="--id COLUMN names the column that tells the regions of a patient apart; where "
             "every patient has one region, add such a column, with 1 in every row",
         )
@@ -524,36 +564,45 @@ def _first_rows(cells: Cells, roles: Roles, meaning: values.Meaning) -> Cells:
     """
     patients = values.ids(cells, roles.patient, "--patient", meaning)
     regions = _region_ids(cells, roles, patients, meaning)
-    key = pd.MultiIndex.from_arrays([patients, regions])
-    first = ~key.duplicated()
-    first_of = {pair: place for place, pair in reversed(list(enumerate(key)))}
-    of_region = np.array([first_of[pair] for pair in key])
-    shared = [*roles.features, *(n for n in (roles.histology, roles.site) if n is not None)]
-    for name in shared:
+
+    # For each row, the index of the first row of the same region.
+    keys = list(zip(patients, regions, strict=True))
+    index_of_region: dict[tuple[str, str], int] = {}
+    for index, key in enumerate(keys):
+        index_of_region.setdefault(key, index)
+    first_row = np.array([index_of_region[key] for key in keys])
+
+    # These columns describe the region, so all its readings must agree with the first.
+    describing = [name for name in (roles.histology, roles.site) if name is not None]
+    for name in (*roles.features, *describing):
         column = cells.table[name].to_numpy(dtype=object)
-        differs = column != column[of_region]
+        differs = column != column[first_row]
         if differs.any():
-            place = int(differs.argmax())
+            index = int(differs.argmax())
+            first = first_row[index]
             raise CadError(
-                f"column {name!r}, row {cells.rows[place]}: {column[place]!r}, and "
-                f"{column[of_region[place]]!r} in row {cells.rows[of_region[place]]} of the same "
+                f"column {name!r}, row {cells.rows[index]}: {column[index]!r}, and "
+                f"{column[first]!r} in row {cells.rows[first]} of the same "
                 "region, which has one value",
-                patient=patients[place],
-                roi=regions[place],
+                patient=patients[index],
+                roi=regions[index],
                 hint="correct one of them, name the regions with --id, or --ignore "
                 f"{as_typed(name)}",
             )
-    table = cells.table[first].reset_index(drop=True)
-    return Cells(cells.file, table, cells.rows[first], cells.decimal_comma, cells.notes)
+
+    is_first = first_row == np.arange(len(keys))
+    table = cells.table[is_first].reset_index(drop=True)
+    return Cells(cells.file, table, cells.rows[is_first], cells.decimal_comma, cells.notes)
 
 
 def _rois(cells: Cells, roles: Roles, columns: Columns, meaning: values.Meaning) -> pd.DataFrame:
+    """Return patient, id, site and histology of each region, as :class:`Regions` describes."""
     patients = values.ids(cells, roles.patient, "--patient", meaning)
     regions = _region_ids(cells, roles, patients, meaning)
     stated = [""] * len(patients)
     if roles.histology is not None:
         stated = values.histology(cells, roles.histology, columns.isup_min, meaning)
-    if roles.histology is not None and not any(stated):
+    if roles.histology is not None and not any(stated):  # every cell stands for a missing value
         cell = str(cells.table[roles.histology].iloc[0])
         raise CadError(
             f"column {roles.histology!r}, rows {cells.rows[0]} to {cells.rows[-1]}: no cell states "
@@ -565,39 +614,42 @@ def _rois(cells: Cells, roles: Roles, columns: Columns, meaning: values.Meaning)
     if roles.site is not None:
         sites = [str(cell) for cell in cells.table[roles.site]]
     rois = pd.DataFrame({"participant_id": patients, "roi_id": regions, "site": sites})
-    nothing = [""] * len(patients)
-    graded = columns.isup_min is not None
-    return rois.assign(histology=nothing if graded else stated, isup=stated if graded else nothing)
+    unknown = [""] * len(patients)
+    if columns.isup_min is not None:  # the column of histology holds grades
+        return rois.assign(histology=unknown, isup=stated)
+    return rois.assign(histology=stated, isup=unknown)
 
 
 def _check_rows(regions: Regions, roles: Roles) -> None:
+    """Raise an error if rows are no regions, if there are few patients, or names look alike."""
     cells = regions.cells
     rois = regions.rois
     assert cells is not None  # noqa: S101 - of a table
-    twice = rois.duplicated(_KEY).to_numpy()
-    if twice.any():
-        place = int(twice.argmax())
-        first = int((rois[_KEY] == rois[_KEY].iloc[place]).all(axis=1).to_numpy().argmax())
+    repeated = rois.duplicated(_KEY).to_numpy()
+    if repeated.any():
+        second = int(repeated.argmax())
+        has_key_of_second = (rois[_KEY] == rois[_KEY].iloc[second]).all(axis=1).to_numpy()
+        first = int(has_key_of_second.argmax())
         raise CadError(
-            f"column {roles.id!r}, rows {cells.rows[first]} and {cells.rows[place]}: both are "
-            f"{rois['roi_id'].iloc[place]!r}, and an id names one region of a patient",
-            patient=rois["participant_id"].iloc[place],
+            f"column {roles.id!r}, rows {cells.rows[first]} and {cells.rows[second]}: both are "
+            f"{rois['roi_id'].iloc[second]!r}, and an id names one region of a patient",
+            patient=rois["participant_id"].iloc[second],
             hint="--reader COLUMN where a row is one reading; else give every region its own id, "
             "or leave --id out to have the rows of a patient numbered",
         )
-    count = regions.patients.nunique()
-    if count < LEAST_PATIENTS:
+    n_patients = regions.patients.nunique()
+    if n_patients < LEAST_PATIENTS:
         raise CadError(
             f"column {roles.patient!r}, rows {cells.rows[0]} to {cells.rows[-1]}: {len(rois)} "
-            f"regions of {count} patient(s), {rois['participant_id'].iloc[0]!r} the first; "
+            f"regions of {n_patients} patient(s), {rois['participant_id'].iloc[0]!r} the first; "
             f"learning and validating take {LEAST_PATIENTS} patients at the least",
             hint="give more patients, or name the column of the patient with --patient",
         )
     names = rois["participant_id"].tolist()
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if name.lower() in _SUMMARIES:
             raise CadError(
-                f"column {roles.patient!r}, row {cells.rows[place]}: {name!r} sums other rows up, "
+                f"column {roles.patient!r}, row {cells.rows[index]}: {name!r} sums other rows up, "
                 "and a row is a region of a patient",
                 hint="take the row out of the table",
             )
@@ -605,21 +657,22 @@ def _check_rows(regions: Regions, roles: Roles) -> None:
     if roles.site is not None:
         doubt_alike(rois["site"].tolist(), roles.site, cells)
     _check_sites(regions, roles)
-    if roles.id is None and roles.reader is None:
+    if roles.id is None and roles.reader is None:  # else the user says which rows are one region
         _doubt_readings(regions, roles, cells)
 
 
 def _check_sites(regions: Regions, roles: Roles) -> None:
+    """Raise an error for a patient of two sites: a fold that leaves out a site needs him in one."""
     if roles.site is None or regions.cells is None:
         return
-    of_patient = regions.rois.groupby("participant_id")["site"].nunique()
-    several = of_patient[of_patient > 1]
-    if len(several):
-        patient = str(several.index[0])
-        places = np.flatnonzero(regions.patients.to_numpy() == patient)
+    n_sites = regions.rois.groupby("participant_id")["site"].nunique()
+    of_several_sites = n_sites[n_sites > 1]
+    if len(of_several_sites):
+        patient = str(of_several_sites.index[0])
+        rows_of_patient = np.flatnonzero(regions.patients.to_numpy() == patient)
         sites = regions.rois["site"].to_numpy()
-        first = int(places[0])
-        second = int(next(place for place in places if sites[place] != sites[first]))
+        first = int(rows_of_patient[0])
+        second = int(next(row for row in rows_of_patient if sites[row] != sites[first]))
         rows = regions.cells.rows
         raise CadError(
             f"column {roles.site!r}, row {rows[first]}: {sites[first]!r}, and row {rows[second]}: "
@@ -642,16 +695,17 @@ def _doubt_readings(regions: Regions, roles: Roles, cells: Cells) -> None:
     A row of such a table seems to be one reading of a region, and not one region. Only tables with
     scores are checked.
     """
-    rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
-    frame = pd.DataFrame({"patient": regions.patients.to_numpy(), "row": rows})
-    repeats = frame.duplicated(keep=False).to_numpy()
-    if roles.scores and repeats.mean() > 0.5:
-        first = int(repeats.argmax())
-        same = (frame == frame.iloc[first]).all(axis=1).to_numpy()
-        second = int(np.flatnonzero(same)[1])
+    # Rows of equal features have equal hashes.
+    hashes = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
+    frame = pd.DataFrame({"patient": regions.patients.to_numpy(), "row": hashes})
+    repeated = frame.duplicated(keep=False).to_numpy()
+    if roles.scores and repeated.mean() > 0.5:
+        first = int(repeated.argmax())
+        like_first = (frame == frame.iloc[first]).all(axis=1).to_numpy()
+        second = int(np.flatnonzero(like_first)[1])
         raise CadError(
             f"rows {cells.rows[first]} and {cells.rows[second]} have the same features "
-            f"({_features_of(regions, first)}), and so have {int(repeats.sum())} of {len(frame)} "
+            f"({_features_of(regions, first)}), and so have {int(repeated.sum())} of {len(frame)} "
             "rows with another of their patient: a row seems to be one reading, not one region",
             patient=regions.patients.iloc[first],
             hint="--reader COLUMN --id COLUMN --scores COLUMN for one row a reading; --id COLUMN "

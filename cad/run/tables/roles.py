@@ -158,6 +158,8 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
     scores = _several(names, columns.scores, "--scores")
     if reader is not None:
         _check_one_score(reader, scores)
+
+    # The columns that each option names, and the option that names each column.
     members_of = {
         "--patient": (patient,),
         "--histology": (histology,) if histology else (),
@@ -170,6 +172,8 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
     trusted = _several(names, columns.features, "--features", taken=option_of)
     ignored = _several(names, columns.ignored, "--ignore", taken=option_of)
     _check_features_not_ignored(columns, trusted, ignored)
+
+    # All other columns are features, or, with a preset, those called as it calls features.
     features = []
     beyond = []  # columns that are neither features of the preset nor anything else
     for name in names:
@@ -182,16 +186,16 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
     if not features:
         raise _no_feature(names, columns, members_of, ignored, tuple(beyond))
     return Roles(
-        patient,
-        tuple(features),
-        scores,
-        histology,
-        site,
-        region,
-        reader,
-        ignored,
-        tuple(beyond),
-        trusted,
+        patient=patient,
+        features=tuple(features),
+        scores=scores,
+        histology=histology,
+        site=site,
+        id=region,
+        reader=reader,
+        ignored=ignored,
+        beyond=tuple(beyond),
+        trusted=trusted,
     )
 
 
@@ -215,6 +219,7 @@ def _check_options(columns: Columns) -> None:
             "no --histology names the column of the grade",
             hint="add --histology COLUMN, or leave --isup-min out",
         )
+    # Only a scale that differs from the default has been stated for certain.
     if columns.scale != Columns.scale and not columns.scores:
         raise CadError(
             f"--scale {columns.scale} is the scale of the readers' scores, and no --scores names a "
@@ -296,7 +301,8 @@ def _no_feature(
 
 
 def _of_pyradiomics(name: str) -> bool:
-    if name.startswith("diagnostics"):
+    """Tell whether a column is called as pyradiomics calls a feature."""
+    if name.startswith("diagnostics"):  # versions and settings of pyradiomics are no features
         return False
     # The name of an image may precede the name by pyradiomics, as in ADC_original_firstorder_Mean.
     for pattern in PYRADIOMICS_FEATURES:
@@ -356,14 +362,20 @@ def _several(
                 )
             matched.append(pattern)
             continue
-        meant = fnmatch.filter(names, pattern) if any(c in pattern for c in "*?[") else []
-        if not meant:
+
+        # The text is no column's name, so it must be a wildcard that fits some.
+        is_wildcard = any(sign in pattern for sign in "*?[")
+        fitting = fnmatch.filter(names, pattern) if is_wildcard else []
+        if not fitting:
             raise _absent(names, pattern, option)
-        matched += [name for name in meant if name not in matched and name not in (taken or {})]
+        matched += [name for name in fitting if name not in matched and name not in (taken or {})]
     return tuple(matched)
 
 
 def _absent(names: Sequence[str], name: str, option: str) -> CadError:
+    """Return the error for a name or wildcard of an option that fits no column, with advice."""
+    # The column that may be meant: one that begins so, one that is spelled alike, or else one
+    # whose name suggests this option.
     closest = []
     for column in names:
         if column.lower().startswith(name.lower()):
@@ -373,8 +385,9 @@ def _absent(names: Sequence[str], name: str, option: str) -> CadError:
     meant = looks_like(names, option)
     if closest:
         meant = next(column for column in names if column.lower() == closest[0])
+
     columns = f"the table has the columns{_list_of_names(names).removeprefix(':')}"
-    if len(names) == 1:
+    if len(names) == 1:  # the file was probably read with a wrong separator
         columns = f"the table has one column, {names[0]}: where it has more, say what separates "
         columns += "them, for example --separator semicolon; blanks alone separate nothing"
         meant = None
@@ -383,7 +396,7 @@ def _absent(names: Sequence[str], name: str, option: str) -> CadError:
         word = as_typed(meant) if option in LISTS else quote(meant)
         hint = f"did you mean {option} {word}? {columns}"
     problem = f"{option} {name!r}: the table has no column of that name"
-    if any(c in name for c in "*?["):
+    if any(sign in name for sign in "*?["):
         problem = f"{option} {name!r}: the wildcard fits no column, and a word that names nothing "
         problem += "is taken for a mistake"
         hint = f"take it out, or correct it: {columns}"

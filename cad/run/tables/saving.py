@@ -86,6 +86,7 @@ def save_validation(made: Validated, folds: OutOfFold, rivals: RivalTable, out: 
     CadError
         When the folder holds anything but an earlier run.
     """
+    # Without a number of folds, the default scheme holds: each patient was left out by himself.
     scheme: dict[str, object] = {"seed": made.seed}
     if made.n_folds is not None:
         scheme |= {"scheme": "patient-folds", "folds": made.n_folds}
@@ -98,6 +99,7 @@ def save_validation(made: Validated, folds: OutOfFold, rivals: RivalTable, out: 
     regions = _validated_regions(made)
     with claimed(out, RUNS["run"]), workplace(HERE):
         loaded = load_table(regions, settings, RunFolder(out), HERE, "run")
+        # Until all files are written again, the folder must not count as a complete run.
         loaded.folder.complete.unlink(missing_ok=True)
         aggregated = aggregate_table(loaded, regions)
         judged = judge_folds(loaded, aggregated, folds, rivals=rivals)
@@ -106,9 +108,11 @@ def save_validation(made: Validated, folds: OutOfFold, rivals: RivalTable, out: 
 
 
 def _validated_regions(made: Validated) -> Regions:
+    """Return the inputs of a validation as the regions of a table with stated labels."""
     patients = [str(patient) for patient in made.patients]
     rois = pd.DataFrame({"participant_id": patients, "roi_id": numbered_within(patients)})
     histology_of = {1.0: "malignant", 0.0: "benign"}
+    # NaN, which is unknown histology, becomes an empty text.
     histology = [histology_of.get(value, "") for value in made.truth.tolist()]
     rois = rois.assign(histology=histology, isup="", site="")
     scores = no_scores()
@@ -119,6 +123,7 @@ def _validated_regions(made: Validated) -> Regions:
             score = 100 * made.readers[name].to_numpy(float)
             keys = rois[["participant_id", "roi_id"]]
             readings.append(keys.assign(reader_id=str(name), scale="percent", score=score))
+        # A reader who did not score a region has NaN there, and gets no row.
         scores = pd.concat(readings).dropna(subset="score").reset_index(drop=True)
     labels = {"y": made.y, "eta": made.eta, "p": made.believed, "truth": made.truth}
     stated = pd.DataFrame(labels).reindex(columns=LABELS)

@@ -87,27 +87,31 @@ def table_settings(
     if learner:
         _check_learner(learner, settings)
     where = f"--learner {learner!r}" if learner else f"--pipeline {pipeline!r}"
-    _check_parameters(make_estimator(settings)[-1], settings.learner.params, where)
+    last_step = make_estimator(settings)[-1]  # the learner; the steps before prepare the features
+    _check_parameters(last_step, settings.learner.params, where)
     return settings
 
 
 def _check_learner(text: str, settings: PipelineSettings) -> None:
     """Raise an error for a parameter in ``--learner`` that does not exist or has a wrong value."""
+    # The learner with its default parameters tells which parameters there are.
     name = settings.learner.name
-    plain = settings.learner.model_copy(update={"params": {}})
-    unset = make_estimator(settings.model_copy(update={"learner": plain}))[-1].get_params()
+    without_params = settings.learner.model_copy(update={"params": {}})
+    estimator = make_estimator(settings.model_copy(update={"learner": without_params}))
+    defaults = estimator[-1].get_params()  # the last step is the learner
     for key, value in settings.learner.params.items():
-        if key not in unset:
-            closest = difflib.get_close_matches(key, unset, n=1)
+        if key not in defaults:
+            closest = difflib.get_close_matches(key, defaults, n=1)
             meant = f"did you mean {closest[0]}? " if closest else ""
             raise CadError(
                 f"--learner {text!r}: {name} has no parameter {key!r}",
-                hint=f"{meant}it has {', '.join(unset)}",
+                hint=f"{meant}it has {', '.join(defaults)}",
             )
         try:
-            require_value_kind(key, unset[key], value)
+            require_value_kind(key, defaults[key], value)
         except CadError as error:
-            example = unset[key] if isinstance(unset[key], int | float | str) else 1.0
+            # A default such as None is no example of a value.
+            example = defaults[key] if isinstance(defaults[key], int | float | str) else 1.0
             raise CadError(
                 f"--learner {text!r}: {error.problem}", hint=f"for example {key}={example}"
             ) from None
@@ -118,11 +122,11 @@ def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
     cost.
     """
     rows = np.random.default_rng(0).normal(size=(24, 3))
-    p = np.arange(24) % 2
+    labels = np.arange(24) % 2
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            clone(learner).fit(rows, p)
+            clone(learner).fit(rows, labels)
     except (CadError, ValueError) as error:
         # A fit to this small generated table may fail where a fit to the user's table would not. So
         # an error is raised only if its message begins with the name of a parameter.
@@ -146,7 +150,7 @@ def _replaced_learner(text: str, before: LearnerSettings) -> LearnerSettings:
         )
     params: dict[str, Any] = {}
     for word in stated_parameters.split(","):
-        if not word.strip():
+        if not word.strip():  # no parameter is stated, or a comma too many
             continue
         key, equals, value = word.strip().partition("=")
         if not equals:
@@ -155,6 +159,7 @@ def _replaced_learner(text: str, before: LearnerSettings) -> LearnerSettings:
                 hint=f"write {word.strip()}=VALUE, as in kernel=linear,C=10",
             )
         params[key.strip()] = _value_of_text(value.strip())
+    # The pipeline's grid of parameters to search belongs to its own learner.
     return before.model_copy(update={"name": name, "params": params, "grid": {}})
 
 
@@ -165,16 +170,17 @@ def _one_precision(labels: LabelSettings) -> LabelSettings:
     may name another learner that cannot do so. That learner gets the default value in place of
     several values.
     """
-    plain = LabelSettings()
+    defaults = LabelSettings()
     changed: dict[str, object] = {}
     if isinstance(labels.eta0, tuple):
-        changed["eta0"] = plain.eta0
+        changed["eta0"] = defaults.eta0
     if isinstance(labels.kappa, tuple):
-        changed["kappa"] = plain.kappa
+        changed["kappa"] = defaults.kappa
     return labels.model_copy(update=changed)
 
 
 def _value_of_text(text: str) -> Any:
+    """Return the number, or other Python value, that a text writes; else the text itself."""
     try:
         return literal_eval(text)
     except (ValueError, SyntaxError):

@@ -70,32 +70,35 @@ def load_table(
     isup_min : int or None
         Lowest grade that counts as malignant, where histology is stated as a grade.
     """
-    labels_by = regions.label_settings(settings.labels, isup_min)
-    settings = without_images(settings.model_copy(update={"labels": labels_by}))
+    label_settings = regions.label_settings(settings.labels, isup_min)
+    settings = without_images(settings.model_copy(update={"labels": label_settings}))
+
+    # The table's regions in the form of a cohort's tables. A cohort states unknown histology by
+    # None, and numbers the regions of each patient.
     rois = regions.rois
-    numbered = rois.groupby("participant_id").cumcount() + 1
-    rois_known = rois.drop(columns="site").replace({"histology": {"": None}, "isup": {"": None}})
-    rois_known = rois_known.assign(label=numbered.to_numpy(), zone=None)
+    number_in_patient = rois.groupby("participant_id").cumcount() + 1
+    cohort_rois = rois.drop(columns="site").replace({"histology": {"": None}, "isup": {"": None}})
+    cohort_rois = cohort_rois.assign(label=number_in_patient.to_numpy(), zone=None)
     participants = rois[["participant_id", "site"]].drop_duplicates("participant_id")
-    if not regions.sited:
+    if not regions.sited:  # the table names no sites
         participants = participants.drop(columns="site")
     readers = pd.DataFrame({"reader_id": regions.readers, "expert": False})
     cohort = Cohort(
         regions.file,
         participants.reset_index(drop=True),
         readers,
-        rois_known,
+        cohort_rois,
         regions.scores,
         digest=_digest_of_table(regions),
     )
-    names = tuple(map(str, regions.X.columns))
+    feature_names = tuple(map(str, regions.X.columns))
     return Loaded(
         settings,
         cohort,
         folder,
         options,
         kind,
-        table_columns=names,
+        table_columns=feature_names,
         table_roles={"file": regions.file.name, **regions.roles},
     )
 
@@ -103,7 +106,7 @@ def load_table(
 def _digest_of_table(regions: Regions) -> str:
     """Return a hash of the whole content of the table."""
     contents = [parquet_bytes(table) for table in (regions.X, regions.rois, regions.scores)]
-    if regions.stated is not None:
+    if regions.stated is not None:  # labels that the table states in place of readers' scores
         contents.append(parquet_bytes(regions.stated))
     return hashlib.sha256(b"".join(contents)).hexdigest()
 
@@ -118,6 +121,7 @@ def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
     regions : Regions
         The regions of the table, with their features, scores and histology.
     """
+    # A table has no studies: all regions of a patient count as one study of his name.
     keys = pd.DataFrame(
         {
             "participant_id": regions.rois["participant_id"],

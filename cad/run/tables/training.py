@@ -55,6 +55,7 @@ def train_table(
     require_kind(out, MODEL)
     require_storable(make_estimator(settings), settings.learner)
     validation = out.with_name(out.name + ".validation")
+    # The folders are claimed, so that no other process writes to them at the same time.
     with claimed(validation, RUNS["train"]), workplace(options):
         loaded = load_table(regions, settings, RunFolder(validation), options, "train", isup_min)
         aggregated, judged, emitted = validated(loaded, regions)

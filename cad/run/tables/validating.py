@@ -117,9 +117,9 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
     # count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
     aggregated = aggregate_table(loaded, regions)
-    count = len(regions.X)
     rivals = [name for name in rival_learners() if name != loaded.settings.learner.name]
-    notes = [*aggregated.notes, *rival_notes(rivals, count), *copies(regions)]
+    n_regions = len(regions.X)
+    notes = [*aggregated.notes, *rival_notes(rivals, n_regions), *copies(regions)]
     aggregated = replace(aggregated, notes=tuple(notes))
     judged = decide_run(loaded, [], validate(loaded, aggregated))
     return aggregated, judged, emit(loaded, NOTHING_MEASURED, judged)
@@ -138,12 +138,14 @@ def copies(regions: Regions) -> list[str]:
     list of str
         One sentence for the user; empty if no such region exists.
     """
-    rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
-    owners = pd.DataFrame({"row": rows, "patient": regions.patients.to_numpy()})
-    copied = int((owners.groupby("row")["patient"].transform("nunique") > 1).sum())
-    if not copied:
+    # Rows of equal features have equal hashes.
+    hashes = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
+    frame = pd.DataFrame({"row": hashes, "patient": regions.patients.to_numpy()})
+    n_patients = frame.groupby("row")["patient"].transform("nunique")
+    n_copied = int((n_patients > 1).sum())
+    if not n_copied:
         return []
     return [
-        f"{copied} regions have the same features as a region of another patient: one man under "
+        f"{n_copied} regions have the same features as a region of another patient: one man under "
         "two names is trained on and tested at once"
     ]

@@ -137,26 +137,28 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
     if quick is not None:
         return quick
     values = np.full(len(column), np.nan)
-    wrong: list[int] = []
-    for place, cell in enumerate(column):
+    unusable: list[int] = []  # indices of rows
+    for index, cell in enumerate(column):
         if meaning.absent(cell):
             continue
         value = meaning.number(cell)
         if value is None or abs(value) > LARGEST:
-            wrong.append(place)
+            unusable.append(index)
         else:
-            values[place] = value
-    if wrong:
-        raise _no_number(cells, name, meaning, wrong, int(np.isfinite(values).sum()))
+            values[index] = value
+    if unusable:
+        n_numbers = int(np.isfinite(values).sum())
+        raise _no_number(cells, name, meaning, unusable, n_numbers)
     return values
 
 
 def _quick_numbers(column: pd.Series, meaning: Meaning) -> np.ndarray | None:
     """Return a column of plain numbers as an array, with NaN for missing values.
 
-    The result is None if any cell is neither a plain number nor a missing value.
+    The result is None if any cell is neither a plain number nor a missing value, or if a number is
+    beyond :data:`LARGEST`.
     """
-    if meaning.decimal_comma:
+    if meaning.decimal_comma:  # numpy reads a decimal point only
         return None
     absent = column.map(meaning.absent).to_numpy(bool)
     texts = column.to_numpy(dtype=object)[~absent]
@@ -167,63 +169,77 @@ def _quick_numbers(column: pd.Series, meaning: Meaning) -> np.ndarray | None:
     return None if (np.abs(values) > LARGEST).any() else values
 
 
-def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good: int) -> CadError:
+def _no_number(
+    cells: Cells, name: str, meaning: Meaning, unusable: list[int], n_numbers: int
+) -> CadError:
     """Return the error for cells of a feature that are not usable numbers, with advice.
 
-    ``wrong`` has the indices of the rows with such cells, and ``good`` is the number of cells that
-    are numbers.
+    ``unusable`` has the indices of the rows with such cells, and ``n_numbers`` is the number of
+    cells that are numbers.
     """
-    cell = str(cells.table[name].iloc[wrong[0]])
-    place = f"column {name!r}, row {cells.rows[wrong[0]]}: {_short(cell)}"
+    # The message shows the first such cell. One text in all of them may be a code for missing
+    # values; a text that is too long to be shown is none.
+    texts = [str(cells.table[name].iloc[index]) for index in unusable]
+    distinct_texts = sorted(set(texts))
+    cell = texts[0]
+    where = f"column {name!r}, row {cells.rows[unusable[0]]}: {_short(cell)}"
+    may_be_code = len(distinct_texts) == 1 and len(cell) <= _SHOWN
+
+    # The cell holds a number, but one that is too large.
     value = meaning.number(cell)
     if value is not None:
         hint = f"correct the cell{meaning.without(name)}"
         if len(cell) <= _SHOWN:
             hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
         return CadError(
-            f"{place} is larger than {LARGEST:g} in size, which no feature is", hint=hint
+            f"{where} is larger than {LARGEST:g} in size, which no feature is", hint=hint
         )
+
+    # A column that a model needs is a feature for certain, and cannot be left out.
     if meaning.of_model:
-        distinct_texts = {str(cells.table[name].iloc[row]) for row in wrong}
         hint = "correct the cells"
-        if len(distinct_texts) == 1 and len(cell) <= _SHOWN:
+        if may_be_code:
             hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
         return CadError(
-            f"{place} {_broken_rule(cell)}; the model learned from numbers in this column, and "
-            f"{good} other cells are numbers",
+            f"{where} {_broken_rule(cell)}; the model learned from numbers in this column, and "
+            f"{n_numbers} other cells are numbers",
             hint=hint,
         )
-    texts = [str(cells.table[name].iloc[row]) for row in wrong]
-    distinct = sorted(set(texts))
-    if good == 0 and len(distinct) <= _CATEGORIES:
+
+    # A column without any number is probably no feature.
+    if n_numbers == 0 and len(distinct_texts) <= _CATEGORIES:
         return CadError(
-            f"{place} is a category ({', '.join(map(_short, distinct))} in {len(wrong)} rows), and "
-            "a feature is a number",
+            f"{where} is a category ({', '.join(map(_short, distinct_texts))} in {len(unusable)} "
+            "rows), and a feature is a number",
             hint=f"leave it out with --ignore {as_typed(name)}, or give every category a column of "
             "0 and 1 in the table",
         )
-    if good == 0:
-        if plain := _quoted_number(cell):
-            return CadError(
-                f"{place} is the number {plain} among signs that make it a text, as are all "
-                f"{len(wrong)} cells of the column",
-                hint=f"write {plain}: export the column as numbers{meaning.without(name)}",
-            )
+    quoted_number = _quoted_number(cell)
+    if n_numbers == 0 and quoted_number:
         return CadError(
-            f"{place} {_broken_rule(cell)}; no cell of the column is a number",
+            f"{where} is the number {quoted_number} among signs that make it a text, as are all "
+            f"{len(unusable)} cells of the column",
+            hint=f"write {quoted_number}: export the column as numbers{meaning.without(name)}",
+        )
+    if n_numbers == 0:
+        return CadError(
+            f"{where} {_broken_rule(cell)}; no cell of the column is a number",
             hint=f"leave it out with --ignore {as_typed(name)}, or name its role with --id, "
             "--patient, --site, --reader or --histology",
         )
-    further = f" and {len(wrong) - 1} other cell(s) of the column" if len(wrong) > 1 else ""
+
+    # Other cells are numbers, so the column is a feature with a wrong cell.
+    further = f" and {len(unusable) - 1} other cell(s) of the column" if len(unusable) > 1 else ""
     hint = f"correct the cell{meaning.without(name)}"
-    if digits := _digits(cell) or _quoted_number(cell):
-        hint = f"write {digits}{meaning.without(name)}"
-    elif len(distinct) == 1 and len(cell) <= _SHOWN:
+    plain_number = _digits(cell) or quoted_number
+    if plain_number:
+        hint = f"write {plain_number}{meaning.without(name)}"
+    elif may_be_code:
         hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
     if not meaning.decimal_comma and _COMMA.fullmatch(cell):
         hint = f"--decimal comma where numbers are written so; else {hint}"
     return CadError(
-        f"{place}{further} {_broken_rule(cell)}; {good} other cells are numbers", hint=hint
+        f"{where}{further} {_broken_rule(cell)}; {n_numbers} other cells are numbers", hint=hint
     )
 
 
@@ -240,8 +256,9 @@ def _broken_rule(cell: str) -> str:
         return "is an error of a spreadsheet, and a feature is a number"
     if _digits(cell):
         return "is written with other signs than 0 to 9, + and -, which alone are read as a number"
-    if plain := _quoted_number(cell):
-        return f"is the number {plain} among signs that make it a text"
+    quoted_number = _quoted_number(cell)
+    if quoted_number:
+        return f"is the number {quoted_number} among signs that make it a text"
     if _DATE.fullmatch(cell):
         return "is a date, which a spreadsheet also makes of a number such as 1.2"
     if cell.startswith(("<", ">", "≤", "≥")):
@@ -265,9 +282,9 @@ def _digits(cell: str) -> str:
     other cell.
     """
     plain = ""
-    for sign in cell.replace("\u2212", "-").replace("\u2013", "-"):
-        decimal = unicodedata.decimal(sign, None)
-        plain += sign if decimal is None else str(decimal)
+    for sign in cell.replace("\u2212", "-").replace("\u2013", "-"):  # the minus, and the en dash
+        digit = unicodedata.decimal(sign, None)  # None if the sign is no digit of any script
+        plain += sign if digit is None else str(digit)
     return plain if plain != cell and PLAIN_NUMBER.fullmatch(plain) else ""
 
 
@@ -298,20 +315,25 @@ def scores(cells: Cells, name: str, scale: str, meaning: Meaning) -> np.ndarray:
         For the first cell that is no score of the scale; the message has column, row and value.
     """
     values = np.full(len(cells.table), np.nan)
+    # A column has few different scores, so each text is read once.
     score_of: dict[str, float] = {}
-    for place, cell in enumerate(cells.table[name]):
+    for index, cell in enumerate(cells.table[name]):
         if meaning.absent(cell):
             continue
         if cell not in score_of:
-            score_of[cell] = _score_of_cell(cells, name, place, cell, scale, meaning)
-        values[place] = score_of[cell]
+            score_of[cell] = _score_of_cell(cells, name, index, cell, scale, meaning)
+        values[index] = score_of[cell]
     return values
 
 
 def _score_of_cell(
-    cells: Cells, name: str, place: int, cell: str, scale: str, meaning: Meaning
+    cells: Cells, name: str, index: int, cell: str, scale: str, meaning: Meaning
 ) -> float:
-    where = f"column {name!r}, row {cells.rows[place]}"
+    """Return the score in a cell of a column, alone or with words; raise an error if there is none.
+
+    ``index`` is that of the row, and ``scale`` the scale on which the score must be.
+    """
+    where = f"column {name!r}, row {cells.rows[index]}"
     value = meaning.number(cell)
     if value is None:
         worded = _WORDED.fullmatch(cell)
@@ -326,6 +348,7 @@ def _score_of_cell(
     try:
         check_score(scale, value)
     except CadError as error:
+        # The scale has advice on some scores only; for others it is given here.
         way_out = error.hint
         if not way_out:
             way_out = f"correct the cell, or --missing={quote(cell)} where nobody scored"
@@ -377,26 +400,27 @@ def histology(cells: Cells, name: str, isup_min: int | None, meaning: Meaning) -
         For the first cell that states no such result; the message has column, row and value.
     """
     stated: list[str] = []
-    for place, cell in enumerate(cells.table[name]):
+    for index, cell in enumerate(cells.table[name]):
         if meaning.absent(cell):
             stated.append("")
         elif isup_min is None:
-            stated.append(_class(cells, name, place, cell, meaning))
+            stated.append(_class(cells, name, index, cell, meaning))
         else:
-            stated.append(_grade(cells, name, place, cell, isup_min, meaning))
+            stated.append(_grade(cells, name, index, cell, isup_min, meaning))
     return stated
 
 
-def _class(cells: Cells, name: str, place: int, cell: str, meaning: Meaning) -> str:
-    word = " ".join(cell.lower().split())
+def _class(cells: Cells, name: str, index: int, cell: str, meaning: Meaning) -> str:
+    """Return ``malignant`` or ``benign`` for a cell of histology, or raise an error with advice."""
+    word = " ".join(cell.lower().split())  # without capitals and doubled blanks
     number = meaning.number(cell)
     if number in (0.0, 1.0):
-        word = str(int(number))
+        word = str(int(number))  # such as "1" for "1.0"
     if word in TRUE_WORDS:
         return "malignant"
     if word in FALSE_WORDS:
         return "benign"
-    where = f"column {name!r}, row {cells.rows[place]}: {_short(cell)}"
+    where = f"column {name!r}, row {cells.rows[index]}: {_short(cell)}"
     if _GRADE.fullmatch(cell):
         raise CadError(
             f"{where} looks like an ISUP grade, and without --isup-min histology is 1 or 0, "
@@ -418,19 +442,22 @@ def _class(cells: Cells, name: str, place: int, cell: str, meaning: Meaning) -> 
     )
 
 
-def _grade(cells: Cells, name: str, place: int, cell: str, isup_min: int, meaning: Meaning) -> str:
+def _grade(cells: Cells, name: str, index: int, cell: str, isup_min: int, meaning: Meaning) -> str:
+    """Return the grade in a cell, such as ``3`` or ``>=2``, or raise an error with advice."""
     number = meaning.number(cell)
     if number is not None and number in range(6):
         return str(int(number))
     match = _GRADE.fullmatch(cell)
     if match is not None:
-        return match[1].replace("≥", ">=").replace("≤", "<=") + match[2]
-    word = " ".join(cell.lower().split())
+        limit, grade = match.groups()
+        return limit.replace("≥", ">=").replace("≤", "<=") + grade
+    word = " ".join(cell.lower().split())  # without capitals and doubled blanks
     if word in FALSE_WORDS:
         return "0"
+    # "Malignant" states no grade. It tells enough only if every grade counts.
     if word in TRUE_WORDS and isup_min == 1:
         return ">=1"
-    where = f"column {name!r}, row {cells.rows[place]}: {_short(cell)}"
+    where = f"column {name!r}, row {cells.rows[index]}: {_short(cell)}"
     if _GLEASON.search(cell):
         raise CadError(
             f"{where} is a Gleason score, and --isup-min {isup_min} needs an ISUP grade, 0 to 5",
@@ -465,10 +492,10 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
     """
     # NA and None may be the names of people, so they do not count as missing here. Only an empty
     # cell, or a code that the user declared, counts as missing.
-    for place, cell in enumerate(cells.table[name]):
+    for index, cell in enumerate(cells.table[name]):
         if cell == "" or cell in meaning.missing:
             raise CadError(
-                f"column {name!r}, row {cells.rows[place]}: {_short(cell)} names nobody, and "
+                f"column {name!r}, row {cells.rows[index]}: {_short(cell)} names nobody, and "
                 f"{option} is needed in every row",
                 hint="fill in the cell, or take the row out of the table",
             )
@@ -477,7 +504,7 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
 
 def described(cells: Cells, names: Sequence[str], meaning: Meaning) -> str:
     """Return a sentence on the missing values of feature columns; empty where none is missing."""
-    counts: dict[str, int] = {}
+    counts: dict[str, int] = {}  # number of cells by the text that stands for a missing value
     for name in names:
         for cell in cells.table[name]:
             if meaning.absent(cell):

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from cad.mri.features.table import StudyFeatures
     from cad.mri.imaging.study import Study
 
+# A note names no more than this number of studies.
+_MOST_STUDIES = 5
+
 
 def check(
     root: Path, options: ExecutionOptions = HERE, settings: PipelineSettings | None = None
@@ -56,25 +59,31 @@ def check(
     except CadError as error:
         return [error], notes
     problems = list(cohort.problems)
-    for note in _to_learn_from(cohort):
+    for note in _remarks_on_labels(cohort):
         notes.setdefault(note, []).append(cohort.root.name)
     refs = cohort.studies()
     problems += twins(refs)
-    of_study: dict[str, tuple[list[CadError], list[str]]] = {}
-    with progress(len(refs), 0, options) as tell:
-        for outcome in each(partial(check_study_of, settings=settings), refs, options):
-            ref = outcome.task
-            fault = outcome.fault
+    results_of_studies: dict[str, tuple[list[CadError], list[str]]] = {}
+    with progress(len(refs), n_unchanged=0, options=options) as tell:
+        for checked in each(partial(check_study_of, settings=settings), refs, options):
+            ref = checked.task
+            fault = checked.fault
             if fault is not None:
-                where = {"file": ref.folder, "patient": ref.participant_id}
-                of_study[ref.study_id] = [CadError(fault.reason, hint=fault.hint, **where)], []
-            elif outcome.result is not None:
-                of_study[ref.study_id] = outcome.result
-            tell(StudyOutcome(ref.study_id, "computed", "", [], outcome.seconds))
+                problem = CadError(
+                    fault.reason, hint=fault.hint, file=ref.folder, patient=ref.participant_id
+                )
+                results_of_studies[ref.study_id] = [problem], []
+            elif checked.result is not None:
+                results_of_studies[ref.study_id] = checked.result
+            # The progress only counts the study.
+            tell(
+                StudyOutcome(ref.study_id, "computed", why="", failures=[], seconds=checked.seconds)
+            )
+    # Studies are checked in any order, and reported in the order of the cohort.
     for ref in refs:
-        faults, remarks = of_study[ref.study_id]
-        problems += faults
-        for note in remarks:
+        problems_of_study, notes_of_study = results_of_studies[ref.study_id]
+        problems += problems_of_study
+        for note in notes_of_study:
             notes.setdefault(note, []).append(ref.study_id)
     return problems, notes
 
@@ -136,32 +145,39 @@ def check_study_of(
         *misnamed_images(ref.folder, ref.study_id),
     ]
     problems = [problem.naming(patient=ref.participant_id) for problem in problems]
-    rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
+    rois = [Roi(str(row.roi_id), int(row.label), str(row.zone)) for row in ref.rois.itertuples()]
+    images = settings.images if settings else ImageSettings()
+    modalities = settings.features.modalities if settings else ()
+    will_be_registered = images.registration != "none"
     try:
         study = with_displacements(read_study(ref.folder, ref.study_id, ref.participant_id, rois))
-        images = settings.images if settings else ImageSettings()
-        refused_whole = implausible(study, site_ranges(ref.folder, images.registration != "none"))
-        problems += refused_whole
-        study, _ = prepare_study(study, images, settings.features.modalities if settings else ())
-        problems += wrong_sides(study, ref.rois)
-        if settings is not None and not refused_whole:
-            require_t1_of_the_field(study, settings)
+        implausible_values = implausible(study, site_ranges(ref.folder, will_be_registered))
+        problems += implausible_values
+        prepared, _ = prepare_study(study, images, modalities)
+        problems += wrong_sides(prepared, ref.rois)
+        # A prediction would refuse a study with implausible values, so it need not be measured.
+        if settings is not None and not implausible_values:
+            require_t1_of_the_field(prepared, settings)
             # check_study() is not called, because measuring reports the same problems.
-            measured = extract(study, settings)
+            measured = extract(prepared, settings)
             problems += [*measured.failures, *_lacks(ref, measured, settings)]
-            return problems, _missing_images(study)
+            return problems, _notes_on_images(prepared)
     except CadError as error:
         return [*problems, error], []
     except OSError as error:
         return [*problems, refused(error).naming(patient=ref.participant_id, file=ref.folder)], []
-    notes = [*_missing_images(study), *unreached_regions(study)]
-    return [*problems, *check_study(study)], notes
+    notes = [*_notes_on_images(prepared), *unreached_regions(prepared)]
+    return [*problems, *check_study(prepared)], notes
 
 
-def _missing_images(study: Study) -> list[str]:
-    """Return notes on optional images and masks that a study lacks."""
-    without = "no gland mask: T2 is scaled by a box about the regions, no region gets a place"
-    return [*study.missing_notes, *study.notes, *([] if study.gland else [without])]
+def _notes_on_images(study: Study) -> list[str]:
+    """Return notes on optional images and masks that a study lacks, and on replaced images."""
+    notes = [*study.missing_notes, *study.notes]
+    if not study.gland:
+        notes.append(
+            "no gland mask: T2 is scaled by a box about the regions, no region gets a place"
+        )
+    return notes
 
 
 def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
@@ -187,12 +203,12 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
         return []
     problems = []
     for row in rois[rois["sector"].notna()].itertuples():
-        inside = study.roi_map.array == int(row.label)
-        place = place_of(gland, inside) if inside.any() else None
-        stated = str(row.sector).split(" ", 1)[0]
+        region = study.roi_map.array == int(row.label)
+        place = place_of(gland, region) if region.any() else None
+        stated_side = str(row.sector).split(" ", 1)[0]  # the first word of the sector
         # A region on the midline of the gland is on neither side. So it cannot contradict the side
         # that ``rois.tsv`` states.
-        if place is not None and place.side in SIDES and place.side != stated:
+        if place is not None and place.side in SIDES and place.side != stated_side:
             problems.append(
                 CadError(
                     f"the sector says {row.sector}, the mask lies on the {place.side}",
@@ -212,31 +228,39 @@ def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -
     from cad.run.model.gaps import lacking, reasons
 
     features = settings.features
-    rows = enumerate(lacking(measured.rows, features.modalities, columns_of(features)))
-    lacks = {row: images for row, images in rows if images}
+    images_of_rows = lacking(measured.rows, features.modalities, columns_of(features))
+    lacks = {row: images for row, images in enumerate(images_of_rows) if images}
     failures = [
-        failure_of(e, ref.participant_id, ref.study_id, "measure") for e in measured.failures
+        failure_of(error, ref.participant_id, ref.study_id, "measure")
+        for error in measured.failures
     ]
     keys = measured.rows.assign(study_id=ref.study_id)
-    problems = set()
-    for row, why in reasons(lambda _: measured.gaps, keys, lacks, failures).items():
-        problem = f"the model needs {' and '.join(lacks[row])} features and {why}"
-        roi = "" if why.startswith("this study") else str(keys["roi_id"].iloc[row])
-        problems.add((problem, roi))
-    return [CadError(why, patient=ref.participant_id, roi=roi) for why, roi in sorted(problems)]
+    # A set, because a reason that concerns the whole study comes for each of its regions.
+    problems_and_rois = set()
+    for row, reason in reasons(lambda _: measured.gaps, keys, lacks, failures).items():
+        problem = f"the model needs {' and '.join(lacks[row])} features and {reason}"
+        roi = "" if reason.startswith("this study") else str(keys["roi_id"].iloc[row])
+        problems_and_rois.add((problem, roi))
+    return [
+        CadError(problem, patient=ref.participant_id, roi=roi)
+        for problem, roi in sorted(problems_and_rois)
+    ]
 
 
-def _to_learn_from(cohort: Cohort) -> list[str]:
+def _remarks_on_labels(cohort: Cohort) -> list[str]:
     """Return remarks on what the commands ``run`` and ``train`` need and the cohort lacks."""
     remarks = []
-    if len(cohort.rois) and not (len(cohort.scores) or cohort.rois["histology"].notna().any()):
+    has_labels = len(cohort.scores) or cohort.rois["histology"].notna().any()
+    if len(cohort.rois) and not has_labels:
         remarks.append(
             "no region has a score or a histology: run and train have nothing to learn from"
         )
-    ungraded = (cohort.rois["histology"] == "malignant") & cohort.rois["isup"].isna()
-    if ungraded.any():
+    is_malignant = cohort.rois["histology"] == "malignant"
+    is_ungraded = is_malignant & cohort.rois["isup"].isna()
+    if is_ungraded.any():
+        n_ungraded = is_ungraded.sum()
         remarks.append(
-            f"{ungraded.sum()} malignant regions without a grade: labels.isup_min decides on them"
+            f"{n_ungraded} malignant regions without a grade: labels.isup_min decides on them"
         )
     if (cohort.scores["scale"] == "pirads").any():
         remarks.append("scores on the PI-RADS scale: labels.pirads_probability says what they mean")
@@ -255,6 +279,7 @@ def check_text(root: Path, problems: list[CadError], notes: dict[str, list[str]]
     """
     lines = [str(problem) for problem in problems] or [f"{root}: no problem found"]
     for note, studies in notes.items():
-        further = f" and {len(studies) - 5} more" if len(studies) > 5 else ""
-        lines.append(f"note: {note}: {', '.join(studies[:5])}{further}")
+        n_further = len(studies) - _MOST_STUDIES
+        further = f" and {n_further} more" if n_further > 0 else ""
+        lines.append(f"note: {note}: {', '.join(studies[:_MOST_STUDIES])}{further}")
     return "\n".join(lines)

@@ -77,20 +77,21 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
         common = common.intersection(table.index)
     if not len(common):
         raise CadError(f"no region was measured by all of {', '.join(tables)}")
-    base = tables[reference].loc[common]
+    reference_regions = tables[reference].loc[common]
     probabilities = {}
     centred = {}
     for name, table in tables.items():
         probabilities[name] = table.loc[common, "probability"].to_numpy(float)
-        if "centred" in table:
+        if "centred" in table:  # a pipeline that was not validated has no such column
             centred[name] = table.loc[common, "centred"].to_numpy(float)
     compared = compare_probabilities(
         probabilities,
         common.get_level_values("participant_id").to_numpy(str),
         reference=reference,
-        target=base["p"].to_numpy(float),
-        truth=base["truth"].to_numpy(float),
+        target=reference_regions["p"].to_numpy(float),
+        truth=reference_regions["truth"].to_numpy(float),
         centred=centred,
+        # Without folds nothing was validated.
         n_folds=len(runs[reference].summary.folds) or None,
     )
     result: JsonObject = json_safe(

@@ -73,7 +73,7 @@ def deliver(
     """
     if cohort is None:
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
-    hidden = sorted(held_back(read_results(run)))
+    patients_held_back = sorted(held_back(read_results(run)))
     with tempfile.TemporaryDirectory(prefix="cad-report-") as scratch:
         # FHIR bundles are made from the DICOM reports. If no DICOM objects are wanted, the reports
         # are written to a temporary folder only for this purpose.
@@ -99,8 +99,9 @@ def deliver(
             reports = [path for path in files if path.name.endswith("_SR.dcm")]
             bundles = write_fhir(run, reports)
             lines.append(f"wrote {len(bundles)} FHIR bundles to {RunFolder(run).bundles}")
-    if hidden:
-        lines.append(f"held back until a reader has scored them: {', '.join(hidden)}")
+    if patients_held_back:
+        names = ", ".join(patients_held_back)
+        lines.append(f"held back until a reader has scored them: {names}")
     if send is not None and files:
         try:
             remarks = connect(send, aet, limits).store(files, patient_proof(cohort))
@@ -108,10 +109,11 @@ def deliver(
             # The archive may have stored some of the objects before the failure. Therefore the
             # audit trail names all of them.
             if audit is not None:
-                audit_delivery(audit, run, files, caller(), send, "not all stored")
+                audit_delivery(audit, run, files, caller(), send, outcome="not all stored")
             raise
         lines += [f"stored them in {send}, which lists them", *remarks]
         if audit is not None:
-            last = audit_delivery(audit, run, files, caller(), send)
-            lines.append(f"audit trail {audit}: last hash {last}")
-    return [*lines, *(f"failed: {failure}" for failure in failures)], failures
+            last_hash = audit_delivery(audit, run, files, caller(), send)
+            lines.append(f"audit trail {audit}: last hash {last_hash}")
+    lines += [f"failed: {failure}" for failure in failures]
+    return lines, failures

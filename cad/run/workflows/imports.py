@@ -84,26 +84,28 @@ def import_cohort(
     """
 
     @contextmanager
-    def watch(count: int) -> Iterator[Callable[[str, str], None]]:
-        with progress(count, 0, options) as tell:
+    def progress_of_studies(n_studies: int) -> Iterator[Callable[[str, str], None]]:
+        with progress(n_studies, n_unchanged=0, options=options) as tell:
 
-            def told(study: str, problem: str) -> None:
+            def tell_of_study(study: str, problem: str) -> None:
                 # The reason of a failure is not shown with the progress, because the summary of the
                 # import prints it.
                 status = "failed" if problem else "computed"
-                tell(StudyOutcome(study or "a study", status, "", [], 0.0))
+                tell(StudyOutcome(study or "a study", status, why="", failures=[], seconds=0.0))
 
-            yield told
+            yield tell_of_study
 
     # A child process reads the files of the source. Whatever these files contain, it can open no
-    # file outside the source and the cohort.
-    read = () if patient is not None else (Path(source),)
-    confined = Confined(read, (out,), _LOADED)
+    # file outside the source and the cohort. An archive is no folder that could be read.
+    may_read = () if patient is not None else (Path(source),)
+    confined = Confined(read=may_read, write=(out,), modules=_LOADED)
     with Caller(options, confined=confined) as call:
         if patient is not None:
-            summary = import_patient(source, aet, patient, out, rules, limits, call, watch)
+            summary = import_patient(
+                source, aet, patient, out, rules, limits, call, progress_of_studies
+            )
         else:
-            summary = import_source(Path(source), out, rules, call, watch)
+            summary = import_source(Path(source), out, rules, call, progress_of_studies)
     if not landlock.version():
         summary.notes.append(_UNCONFINED)
     return summary
@@ -118,7 +120,8 @@ def _looking_into(source: Path, options: ExecutionOptions) -> Iterator[tuple[Cal
     """
     with tempfile.TemporaryDirectory(prefix="cad-look-") as name:
         scratch = Path(name)
-        with Caller(options, confined=Confined((source,), (scratch,), _LOADED)) as call:
+        confined = Confined(read=(source,), write=(scratch,), modules=_LOADED)
+        with Caller(options, confined=confined) as call:
             yield call, scratch
 
 
@@ -192,13 +195,20 @@ def write_rules_confined(
     with _looking_into(source, options) as (call, scratch):
         undecided = write_rules(source, rules, take, call, scratch)
     if undecided:
-        shown = {}
-        for role, series in undecided.items():
-            shown[role] = [(each.line, each.slices) for each in series]
-        write_atomic(page, marked(candidates_page(shown), "<!--", "-->"), mode=0o600)
+        lines_and_slices = {}
+        for role, candidates in undecided.items():
+            lines_and_slices[role] = [
+                (candidate.line, candidate.slices) for candidate in candidates
+            ]
+        page_text = candidates_page(lines_and_slices)
+        # By the mark a later call sees whether somebody has changed the page.
+        write_atomic(page, marked(page_text, "<!--", "-->"), mode=0o600)
     else:
         page.unlink(missing_ok=True)
-    return {role: [each.line for each in series] for role, series in undecided.items()}
+    lines = {}
+    for role, candidates in undecided.items():
+        lines[role] = [candidate.line for candidate in candidates]
+    return lines
 
 
 def page_of(rules: Path) -> Path:

@@ -73,9 +73,9 @@ def spread_outlines(
         delayed(spread_study)(
             ref,
             loaded.settings,
-            models[ref.study_id],
-            Perturbation(repeats=repeats),
-            sites[ref.participant_id],
+            bundles=models[ref.study_id],
+            perturbation=Perturbation(repeats=repeats),
+            site=sites[ref.participant_id],
         )
         for ref in refs
     )
@@ -92,7 +92,7 @@ def spread_outlines(
     outlines = [""] * len(results)
     regions = zip(results["study_id"].astype(str), results["roi_id"].astype(str), strict=True)
     for row, region in enumerate(regions):
-        if region in spreads:
+        if region in spreads:  # else no model scored the region, or its study could not be redrawn
             low[row], median[row], high[row], outlines[row] = spreads[region]
     return replace(
         judged,
@@ -114,12 +114,12 @@ def _models_of_regions(
     results: pd.DataFrame, bundles: Sequence[Bundle]
 ) -> dict[str, dict[str, Bundle]]:
     """Return the model that scored each region, by ``study_id`` and then by ``roi_id``."""
-    by_name = {bundle.name: bundle for bundle in bundles}
-    scored = results[results["model"].isin(list(by_name))]
+    bundle_of_name = {bundle.name: bundle for bundle in bundles}
+    scored = results[results["model"].isin(list(bundle_of_name))]
     models: dict[str, dict[str, Bundle]] = {}
     for row in scored[["study_id", "roi_id", "model"]].to_dict("records"):
-        of_study = models.setdefault(str(row["study_id"]), {})
-        of_study[str(row["roi_id"])] = by_name[row["model"]]
+        models_of_study = models.setdefault(str(row["study_id"]), {})
+        models_of_study[str(row["roi_id"])] = bundle_of_name[row["model"]]
     return models
 
 
@@ -153,26 +153,28 @@ def spread_study(
         The reason why the study could not be read or redrawn; the dictionary is then empty.
     """
     try:
-        study = read_study_of(ref, settings.images)
-        study, _ = prepare_study(study, settings.images, settings.features.modalities)
+        study, _ = prepare_study(
+            read_study_of(ref, settings.images), settings.images, settings.features.modalities
+        )
         drawn = read_reader_outlines(ref.folder, ref.study_id)
+        different_bundles = {id(bundle): bundle for bundle in bundles.values()}.values()
         spreads: dict[str, Spread] = {}
-        for bundle in {id(model): model for model in bundles.values()}.values():
+        for bundle in different_bundles:
             # The masks of all regions that one model scored are measured together, because this is
             # faster than region by region.
             masks: list[Volume] = []
-            rows_of: dict[str, slice] = {}
-            readers_of: dict[str, list[str]] = {}
-            for roi, model in bundles.items():
-                if model is not bundle:
+            masks_of_region: dict[str, slice] = {}
+            readers_of_region: dict[str, list[str]] = {}
+            for roi, bundle_of_roi in bundles.items():
+                if bundle_of_roi is not bundle:
                     continue
                 masks_of_roi, readers = outlines_of(study, roi, drawn, perturbation)
-                rows_of[roi] = slice(len(masks), len(masks) + len(masks_of_roi))
-                readers_of[roi] = readers
+                masks_of_region[roi] = slice(len(masks), len(masks) + len(masks_of_roi))
+                readers_of_region[roi] = readers
                 masks += masks_of_roi
             beliefs = _belief_of_masks(study, settings, site, bundle, masks)
-            for roi, rows in rows_of.items():
-                spreads[roi] = spread_of(beliefs[rows], readers_of[roi])
+            for roi, numbers_of_masks in masks_of_region.items():
+                spreads[roi] = spread_of(beliefs[numbers_of_masks], readers_of_region[roi])
         return spreads, None
     except CadError as error:
         return {}, failure_of(error, ref.participant_id, ref.study_id, "outlines")
@@ -209,13 +211,13 @@ def outlines_of(
     masks_of_readers = []
     for reader, labels in drawn.items():
         outline = labels.array == roi.label
-        if not outline.any():
+        if not outline.any():  # the reader did not outline this region
             continue
         # The mask by the reader is brought to the same grid as the region's own mask.
-        alone = compact(replace(study, roi_map=labels.with_array(outline)))
+        study_with_outline = compact(replace(study, roi_map=labels.with_array(outline)))
         readers.append(reader)
-        if alone.roi_map is not None:
-            masks_of_readers.append(alone.roi_map)
+        if study_with_outline.roi_map is not None:
+            masks_of_readers.append(study_with_outline.roi_map)
     compacted = compact(study)
     if len(readers) < 2:
         return copies_of(compacted, roi, perturbation), []
@@ -250,10 +252,10 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
     >>> spread_of(np.array([0.4, np.nan]))
     (nan, nan, nan, '0 of 1 redrawn')
     """
-    is_scored = np.isfinite(values[1:])
+    is_scored = np.isfinite(values[1:])  # the outlines beside the region's own
     n_scored = int(is_scored.sum())
     if readers:
-        tail = 0.0
+        tail = 0.0  # the outermost of a few readers count
         outlines = ", ".join(np.asarray(readers)[is_scored])
     else:
         tail = TAIL
@@ -275,10 +277,10 @@ def _belief_of_masks(
         preparation = Preparation.of(bundle.metadata)
         X = masks_features(study, settings, masks, preparation.scale)
         X = X.reindex(columns=bundle.features)
-        lacks = lacking(X, bundle.metadata["modalities"], bundle.columns)
-        whole = np.array([not images for images in lacks])
-        values = np.full(len(masks), np.nan)
-        if whole.any():
+        lacking_images = lacking(X, bundle.metadata["modalities"], bundle.columns)
+        has_all_images = np.array([not images for images in lacking_images])
+        beliefs = np.full(len(masks), np.nan)
+        if has_all_images.any():
             rows = preparation.adjust(X, [site] * len(X))
-            values[whole] = positive_probability(bundle.estimator, rows[whole])
-    return values
+            beliefs[has_all_images] = positive_probability(bundle.estimator, rows[has_all_images])
+    return beliefs

@@ -58,24 +58,29 @@ def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -
     joints = {bundle.name: joint_of(bundle, prevalence) for bundle in bundles}
     stated = men_stated(loaded.cohort.participants, loaded.settings.labels.isup_min)
     scored = judged.results.dropna(subset="probability")
-    model_of = dict(zip(scored["study_id"], scored["model"], strict=True))
+    model_of_study = dict(zip(scored["study_id"], scored["model"], strict=True))
     sites = loaded.site_of
-    work = []
+    calls = []
     for ref in loaded.cohort.studies():
-        if ref.study_id not in model_of:
+        if ref.study_id not in model_of_study:  # no model scored a region of the study
             continue
-        name = model_of[ref.study_id]
-        man = stated.loc[ref.participant_id]
-        site = sites[ref.participant_id]
-        work.append(
+        name = model_of_study[ref.study_id]
+        calls.append(
             delayed(map_study)(
-                ref, loaded.settings, models[name], loaded.folder, site, joints[name], man
+                ref,
+                loaded.settings,
+                models[name],
+                loaded.folder,
+                site=sites[ref.participant_id],
+                joint=joints[name],
+                man=stated.loc[ref.participant_id],
             )
         )
-    outcomes = Parallel(n_jobs=loaded.options.processes)(work)
+    outcomes = Parallel(n_jobs=loaded.options.processes)(calls)
+    failures = [failure for failure in outcomes if failure is not None]
     return replace(
         judged,
-        failures=[*judged.failures, *(failure for failure in outcomes if failure is not None)],
+        failures=[*judged.failures, *failures],
         timings={**judged.timings, "map": time.perf_counter() - start},
     )
 
@@ -129,24 +134,26 @@ def map_study(
         The reason why there is no map; None where it was written.
     """
     try:
-        study = read_study_of(ref, settings.images)
-        study, _ = prepare_study(study, settings.images, settings.features.modalities)
+        study, _ = prepare_study(
+            read_study_of(ref, settings.images), settings.images, settings.features.modalities
+        )
         with using(bundle):
             preparation = Preparation.of(bundle.metadata)
             sliding = sliding_rows(study, settings, scale=preparation.scale)
             X = sliding.rows.reindex(columns=bundle.features)
             rows = preparation.adjust(X, [site] * len(X))
+            # At a place without any feature the map stays empty.
+            has_features = np.isfinite(rows).any(axis=1)
+            belief = positive_probability(bundle.estimator, rows[has_features])
             probability = np.full(len(rows), np.nan)
-            whole = np.isfinite(rows).any(axis=1)
-            belief = positive_probability(bundle.estimator, rows[whole])
-            probability[whole] = belief
+            probability[has_features] = belief
             if joint is not None and man is not None:
-                probability[whole] = risk_of_places(joint, belief, man)
+                probability[has_features] = risk_of_places(joint, belief, man)
         volume = sliding.to_volume(probability)
         write_volume(folder.map_image(ref.study_id), volume)
         # Numbers of 16 bits are exact enough for the colours of a page.
-        shown = resample_image(volume, display_grid(study)).array.astype(np.float16)
-        write_map_display(folder, ref.study_id, shown, bundle.name)
+        map_of_page = resample_image(volume, display_grid(study)).array.astype(np.float16)
+        write_map_display(folder, ref.study_id, map_of_page, bundle.name)
     except CadError as error:
         return failure_of(error, ref.participant_id, ref.study_id, "map")
     return None

@@ -73,8 +73,11 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
         )
     rows = judged.results
     data, names = evidence(rows, rows["belief"].to_numpy(float))
-    before = joint_of(bundle, None)
+    before = joint_of(bundle, prevalence=None)
     joint = _site_model(before, data)
+
+    # The measures before and after. A model without a joint model gave regions their beliefs, and
+    # men nothing.
     after_regions, after_men = _probabilities_left_out(before, data)
     truth = data.truth
     truth_of_men = data.histology_of_men()
@@ -92,22 +95,26 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
         "regions": _calibration_before_after(truth, before_regions, after_regions, patients),
         "men": _calibration_before_after(truth_of_men, before_men, after_men, names.to_numpy(str)),
     }
+
+    # The model's own thresholds belong to its old probabilities. New thresholds are chosen on the
+    # recalibrated probabilities.
     outcome: JsonObject = {"joint": joint.as_dict(), "operating_point": None, "man": None}
-    chosen = {}
+    thresholds = {}
     decision = loaded.settings.decision
     if decision.aim_npv is not None or decision.aim_ppv is not None:
-        # The model's own thresholds belong to its old probabilities. New thresholds are chosen on
-        # the recalibrated probabilities.
-        chosen["regions"] = choose_operating_point(truth, after_regions, patients, decision)
-        outcome["operating_point"] = chosen["regions"].as_dict()
+        thresholds["regions"] = choose_operating_point(truth, after_regions, patients, decision)
+        outcome["operating_point"] = thresholds["regions"].as_dict()
     if decision.of_men is not None:
-        chosen["men"] = choose_operating_point(
+        thresholds["men"] = choose_operating_point(
             truth_of_men, after_men, names.to_numpy(str), decision.of_men
         )
-        outcome["man"] = {"operating_point": chosen["men"].as_dict()}
-    with_truth = np.isfinite(truth_of_men) | np.isin(names, patients[np.isfinite(truth)])
-    outcome["recalibrated_on"] = sorted(names[with_truth].tolist())
-    report["text"] = _lines_of_report(report, chosen)
+        outcome["man"] = {"operating_point": thresholds["men"].as_dict()}
+
+    # The men whose histology taught the new joint model: that of the man, or of one of his regions.
+    men_of_regions_with_truth = patients[np.isfinite(truth)]
+    has_taught = np.isfinite(truth_of_men) | np.isin(names, men_of_regions_with_truth)
+    outcome["recalibrated_on"] = sorted(names[has_taught].tolist())
+    report["text"] = _lines_of_report(report, thresholds)
     outcome["combinations"] = _combinations(bundle, before, joint)
     save_recalibrated(out, bundle, _moved_training(bundle, joint), outcome, report)
     return dict(json_safe(report))
@@ -155,10 +162,10 @@ def _site_model(
     """
     if before is not None:
         return before.recalibrated(data, least)
-    men = int(np.isfinite(data.histology_of_men()).sum())
-    if men < least:
+    n_men = int(np.isfinite(data.histology_of_men()).sum())
+    if n_men < least:
         raise CadError(
-            f"{men} men with histology, {least} are needed to give a model without histology its "
+            f"{n_men} men with histology, {least} are needed to give a model without histology its "
             "probabilities",
             hint="wait for more histology; the model stays as it is",
         )
@@ -180,7 +187,7 @@ def _probabilities_left_out(
         is_out[block] = True
         # One block of men is left out, so the fit gets fewer men than the site has. Half of the
         # least number of men that a recalibration needs is enough here.
-        model = _site_model(before, data.of_men(~is_out), LEAST_SITE_MEN // 2)
+        model = _site_model(before, data.of_men(~is_out), least=LEAST_SITE_MEN // 2)
         predicted = model.predict(data.of_men(is_out))
         regions[is_out[data.man]] = predicted.probability
         men[is_out] = predicted.man
@@ -198,6 +205,7 @@ def _calibration_before_after(
         "positive": int(truth[has_both].sum()),
     }
     for name, values in (("before", before), ("after", after)):
+        # None where a man or region had no probability before, so that the two cannot be compared.
         compared[name] = None
         if np.isfinite(values[has_both]).all() and has_both.any():
             compared[name] = {
@@ -210,8 +218,8 @@ def _calibration_before_after(
 
 def _named_sites(loaded: Loaded) -> str:
     people = loaded.cohort.participants
-    named = people["site"].dropna().unique() if "site" in people else []
-    return ", ".join(sorted(map(str, named))) or "not stated"
+    sites = people["site"].dropna().unique() if "site" in people else []
+    return ", ".join(sorted(map(str, sites))) or "not stated"
 
 
 def _lines_of_report(report: JsonObject, chosen: dict[str, OperatingChoice]) -> list[str]:
@@ -229,7 +237,7 @@ def _lines_of_report(report: JsonObject, chosen: dict[str, OperatingChoice]) -> 
         )
         for moment, title in (("before", "before"), ("after", "after, men left out")):
             values = measured[moment]
-            if values is None:
+            if values is None:  # there was nothing to measure
                 continue
             line += (
                 f"; {title}: intercept {values['intercept']:.2f}, slope {values['slope']:.2f}, "

@@ -71,31 +71,39 @@ def write_sheets(
     if not results.pictured:
         raise CadError("the run is of a table: without images there is no sheet", file=run_dir)
     table = read_probabilities(RunFolder(run_dir))
-    hidden = held_back(results)
-    shown = open_results(results)
-    with reading(shown.folder.metrics, "measures of another version"):
-        metrics = Summary.from_dict(shown.metrics)
+    patients_held_back = held_back(results)
+    shown_results = open_results(results)
+    with reading(shown_results.folder.metrics, "measures of another version"):
+        metrics = Summary.from_dict(shown_results.metrics)
     studies = {study.study_id: study for study in read_cohort(cohort_root).studies()}
     files: list[Path] = []
     failures: list[CadError] = []
     for patient in list_patients(results):
-        if patient.patient in hidden:
+        if patient.patient in patients_held_back:
             continue
+        # All studies of a man have the same sheet, but for the line that explains his name. So a
+        # sheet is drawn once for each such line.
         sheets: dict[str, Sheet] = {}
-        for name in sorted({region.study for region in patient.regions}):
+        for study_id in sorted({region.study for region in patient.regions}):
             try:
-                if name not in studies:
+                if study_id not in studies:
                     raise CadError("the study is not in the cohort", file=cohort_root)
-                study = studies[name]
-                source = source_images(study.folder, name, study.participant_id)
-                shown_name = PSEUDONYM if source.patient_id == study.participant_id else ""
-                if shown_name not in sheets:
-                    sheets[shown_name] = draw_sheet(
-                        shown, metrics, patient, who=shown_name, capture=capture, language=language
+                study = studies[study_id]
+                source = source_images(study.folder, study_id, study.participant_id)
+                # Images that have the man's label as PatientID were given a pseudonym.
+                line_on_name = PSEUDONYM if source.patient_id == study.participant_id else ""
+                if line_on_name not in sheets:
+                    sheets[line_on_name] = draw_sheet(
+                        shown_results,
+                        metrics,
+                        patient,
+                        who=line_on_name,
+                        capture=capture,
+                        language=language,
                     )
-                rows = table[table["study_id"] == name]
+                rows = table[table["study_id"] == study_id]
                 files += _write_objects(
-                    source, study, rows, shown, sheets[shown_name], out, pdf=pdf
+                    source, study, rows, shown_results, sheets[line_on_name], out, pdf=pdf
                 )
             except CadError as error:
                 failures.append(error.naming(patient=patient.patient))
@@ -114,21 +122,23 @@ def _write_objects(
 ) -> list[Path]:
     """Write the DICOM objects of one study's sheet, and return their files."""
     scored = rows[rows["probability"].notna()]
+    # Where no model scored the study, the objects name all models of the run.
     run = results.run if scored.empty else objects.with_own_model(results.run, scored)
+    # Equal sheets of a study get equal UIDs, so that an archive stores them once.
     identity = hashlib.sha256(f"{study.study_id}\n{sheet.identity}".encode()).hexdigest()
-    made = {}
+    datasets = {}
     # The library that writes DICOM checks values and raises errors of its own. They become a
     # CadError here.
     with reading(out, "the sheet cannot be written as DICOM"):
         if pdf:
             document = pdf_object(source, study.participant_id, sheet.pdf, run, identity)
-            made[out / f"{study.study_id}_PDF.dcm"] = document
+            datasets[out / f"{study.study_id}_PDF.dcm"] = document
         for number, pixels in enumerate(sheet.pixels, start=1):
             picture = capture_object(source, study.participant_id, pixels, run, identity, number)
-            made[out / f"{study.study_id}_SC_{number}.dcm"] = picture
-    for path, dataset in made.items():
+            datasets[out / f"{study.study_id}_SC_{number}.dcm"] = picture
+    for path, dataset in datasets.items():
         write_atomic(path, objects.content(dataset))
     for path in out.glob(f"{study.study_id}_SC_*.dcm"):
-        if path not in made:  # a sheet of an earlier result, which had more pages
+        if path not in datasets:  # a sheet of an earlier result, which had more pages
             path.unlink()
-    return list(made)
+    return list(datasets)

@@ -60,12 +60,12 @@ def suggest_readings(
         The table that was written: one row per region, the most valuable region first, with the
         columns of :func:`suggest`.
     """
-    with_belief = judged.results["belief"].notna().to_numpy()
+    has_belief = judged.results["belief"].notna().to_numpy()
     # From readings a model learns the belief (what readers would say of a region), not the
     # probability of cancer. Therefore regions are ranked by the belief.
     table = suggest(
-        judged.results.loc[with_belief].assign(probability=judged.results["belief"]),
-        extracted.features.loc[with_belief],
+        judged.results.loc[has_belief].assign(probability=judged.results["belief"]),
+        extracted.features.loc[has_belief],
         aggregated.scores,
         count=count,
         pirads_probability=loaded.settings.labels.pirads_probability,
@@ -88,9 +88,10 @@ def nothing_to_read(loaded: Loaded) -> bool:
         True if no region has fewer than 2 scores; also True for a cohort without regions.
     """
     scores = loaded.cohort.scores
-    counts = scores[scores["score"].notna()].groupby(_KEY)["score"].size()
+    n_readings = scores[scores["score"].notna()].groupby(_KEY)["score"].size()
     rois = pd.MultiIndex.from_frame(loaded.cohort.rois[_KEY])
-    return bool((counts.reindex(rois, fill_value=0) >= ENOUGH).all())
+    n_readings_of_rois = n_readings.reindex(rois, fill_value=0)  # 0 where nobody scored
+    return bool((n_readings_of_rois >= ENOUGH).all())
 
 
 def suggest(
@@ -141,27 +142,27 @@ def suggest(
     """
     _check_predictions(predictions, features, count)
     table = predictions[[*_KEY, "probability"]].reset_index(drop=True)
-    read = _readings_of_rows(table, scores, pirads_probability)
-    table["n_readers"] = read["size"].to_numpy()
-    table["reader_mean"] = read["mean"].to_numpy()
-    chosen = _greedy(
-        _standardised(features),
-        table["probability"].to_numpy(float),
-        table["n_readers"].to_numpy(int),
-        table["reader_mean"].to_numpy(float),
-        count,
+    readings = _readings_of_rows(table, scores, pirads_probability)
+    table["n_readers"] = readings["size"].to_numpy()
+    table["reader_mean"] = readings["mean"].to_numpy()
+    chosen = _choose_most_valuable(
+        x=_standardised(features),
+        q=table["probability"].to_numpy(float),
+        n_readers=table["n_readers"].to_numpy(int),
+        mean=table["reader_mean"].to_numpy(float),
+        count=count,
     )
-    out = table.iloc[[i for i, _ in chosen]].reset_index(drop=True)
-    out["value"] = [value for _, value in chosen]
+    suggestions = table.iloc[[row for row, _ in chosen]].reset_index(drop=True)
+    suggestions["value"] = [value for _, value in chosen]
     reasons = []
-    for row in out.itertuples():
+    for row in suggestions.itertuples():
         reasons.append(_why_suggested(row.n_readers, row.reader_mean, row.probability))
-    out["reason"] = reasons
-    out.insert(0, "rank", np.arange(1, len(out) + 1))
-    return out
+    suggestions["reason"] = reasons
+    suggestions.insert(0, "rank", np.arange(1, len(suggestions) + 1))
+    return suggestions
 
 
-def _greedy(
+def _choose_most_valuable(
     x: np.ndarray, q: np.ndarray, n_readers: np.ndarray, mean: np.ndarray, count: int
 ) -> list[tuple[int, float]]:
     """Choose regions (rows) one by one, each time the one whose reading removes most variance.
@@ -181,31 +182,41 @@ def _greedy(
     count : int
         Number of wanted rows.
     """
+    # The covariance of regions: a Gaussian kernel of their features.
     square = (x**2).sum(axis=1)
-    # Without rounding, the squared distance of a row to itself is 0. With rounding it may come out
-    # below 0.
-    distance = np.maximum(square[:, None] + square - 2 * x @ x.T, 0.0)
+    # Squared distances of all pairs of rows. Without rounding, the distance of a row to itself is
+    # 0. With rounding it may come out below 0.
+    squared_distance = np.maximum(square[:, None] + square - 2 * x @ x.T, 0.0)
     # The squared distance of two rows of standardised columns grows with the number of columns. It
     # is divided by this number, so that the kernel is as wide for ten features as for a thousand.
-    covariance = np.exp(-distance / x.shape[1])
+    covariance = np.exp(-squared_distance / x.shape[1])
+
+    # The readings so far remove variance. The mean of n readings has the n-th part of the noise.
     scored = np.flatnonzero(n_readers)
     noise = np.full(len(x), NOISE)
     noise[scored] *= 1.0 + DISPUTE * (mean[scored] - q[scored]) ** 2
     if len(scored):
-        of_scored = covariance[np.ix_(scored, scored)] + np.diag(noise[scored] / n_readers[scored])
-        across = covariance[scored]
-        covariance = covariance - across.T @ np.linalg.solve(of_scored, across)
+        noise_of_means = np.diag(noise[scored] / n_readers[scored])
+        covariance_of_means = covariance[np.ix_(scored, scored)] + noise_of_means
+        with_all = covariance[scored]
+        covariance = covariance - with_all.T @ np.linalg.solve(covariance_of_means, with_all)
+
+    # A region at 0.5 has the weight 1. At 0 and 1 a little weight is left, so that the total of the
+    # weighted variances is never 0.
     weight = np.sqrt(4.0 * np.clip(q * (1.0 - q), 1e-4, 0.25))
-    open_ = n_readers < ENOUGH
+    may_be_chosen = n_readers < ENOUGH
     chosen: list[tuple[int, float]] = []
-    for _ in range(min(count, int(open_.sum()))):
-        total = float(weight @ np.diag(covariance))
-        gain = (weight @ covariance**2) / (np.diag(covariance) + noise)
-        best = int(np.argmax(np.where(open_, gain, -np.inf)))
+    for _ in range(min(count, int(may_be_chosen.sum()))):
+        variance = np.diag(covariance)
+        total = float(weight @ variance)
+        # The weighted variance that one reading of each row would remove from all rows.
+        gain = (weight @ covariance**2) / (variance + noise)
+        best = int(np.argmax(np.where(may_be_chosen, gain, -np.inf)))
         chosen.append((best, float(gain[best]) / total))
+        # From now on the chosen row counts as read.
         column = covariance[:, best].copy()
         covariance -= np.outer(column, column) / (column[best] + noise[best])
-        open_[best] = False
+        may_be_chosen[best] = False
     return chosen
 
 
@@ -213,15 +224,14 @@ def _readings_of_rows(
     table: pd.DataFrame, scores: pd.DataFrame, pirads: str | Mapping[int, float]
 ) -> pd.DataFrame:
     """Return the number of readings and their mean probability for every row of ``table``."""
-    given_scores = scores[scores["score"].notna()]
-    given_scores = given_scores.merge(table[_KEY], on=_KEY)
-    probability = []
-    for scale, score in zip(given_scores["scale"], given_scores["score"], strict=True):
-        probability.append(score_probability(str(scale), float(score), pirads))
-    given_scores = given_scores.assign(probability=np.array(probability, float))
-    summary = given_scores.groupby(_KEY)["probability"].agg(["size", "mean"]).reset_index()
-    joined = table[_KEY].merge(summary, on=_KEY, how="left")
-    return joined.assign(size=joined["size"].fillna(0).astype(int))
+    readings = scores[scores["score"].notna()].merge(table[_KEY], on=_KEY)
+    probabilities = []
+    for scale, score in zip(readings["scale"], readings["score"], strict=True):
+        probabilities.append(score_probability(str(scale), float(score), pirads))
+    readings = readings.assign(probability=np.array(probabilities, float))
+    size_and_mean = readings.groupby(_KEY)["probability"].agg(["size", "mean"]).reset_index()
+    of_rows = table[_KEY].merge(size_and_mean, on=_KEY, how="left")
+    return of_rows.assign(size=of_rows["size"].fillna(0).astype(int))
 
 
 def _standardised(features: pd.DataFrame) -> np.ndarray:
@@ -229,23 +239,26 @@ def _standardised(features: pd.DataFrame) -> np.ndarray:
 
     A missing value gets the median of its column, and a constant column becomes 0.
     """
-    x = features.select_dtypes("number").to_numpy(float)
-    x = np.where(np.isfinite(x), x, np.nan)
-    x = x[:, ~np.isnan(x).all(axis=0)]
-    if not x.shape[1]:
+    numbers = features.select_dtypes("number").to_numpy(float)
+    numbers = np.where(np.isfinite(numbers), numbers, np.nan)
+    is_empty = np.isnan(numbers).all(axis=0)  # such a column has no median
+    numbers = numbers[:, ~is_empty]
+    if not numbers.shape[1]:
         raise CadError("no numeric feature to tell regions apart by")
-    x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)
-    spread = x.std(axis=0)
-    return np.asarray((x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+    filled = np.where(np.isnan(numbers), np.nanmedian(numbers, axis=0), numbers)
+    spread = filled.std(axis=0)
+    return np.asarray((filled - filled.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
 def _why_suggested(n_readers: int, mean: float, probability: float) -> str:
+    # A region with more than one reading is not suggested, so "reader" has no plural.
     if not n_readers:
         return f"no reader yet, model {probability:.2f}"
     return f"{n_readers} reader ({mean:.2f}), model {probability:.2f}"
 
 
 def _check_predictions(predictions: pd.DataFrame, features: pd.DataFrame, count: int) -> None:
+    """Raise an error for predictions that cannot be ranked, or a wrong number of suggestions."""
     if len(predictions) != len(features):
         message = f"{len(predictions)} predictions but {len(features)} rows of features"
         raise CadError(message, hint="pass the rows that the model predicted, in the same order")
@@ -262,8 +275,8 @@ def _check_predictions(predictions: pd.DataFrame, features: pd.DataFrame, count:
     if len(repeated):
         row = repeated.iloc[0]
         raise CadError("predicted twice", patient=row["participant_id"], roi=row["roi_id"])
-    wrong = predictions[~predictions["probability"].between(0, 1)]
-    if len(wrong):
-        row = wrong.iloc[0]
+    outside = predictions[~predictions["probability"].between(0, 1)]
+    if len(outside):
+        row = outside.iloc[0]
         message = f"probability {row['probability']} is not in [0, 1]"
         raise CadError(message, patient=row["participant_id"], roi=row["roi_id"])

@@ -133,23 +133,25 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
         bundle = load_bundle(find("models", model))
         bundles[bundle.name] = bundle
     folder = RunFolder(run)
-    table = read_probabilities(folder)
-    table = table[table["probability"].notna()].reset_index(drop=True)
+    all_regions = read_probabilities(folder)
+    scored = all_regions[all_regions["probability"].notna()]
     measured = read_parquet(folder.features)
     rows = []
-    for name, of_model in table.groupby("model", sort=True):
+    for name, regions_of_model in scored.groupby("model", sort=True):
         if str(name) not in bundles:
             raise CadError(f"the run was made with another model: {name}", file=folder.record)
         bundle = bundles[str(name)]
-        keys = of_model[["participant_id", "study_id", "roi_id"]]
+        keys = regions_of_model[["participant_id", "study_id", "roi_id"]]
         X = keys.merge(measured, how="left", on=list(keys.columns))
         with using(bundle):
             unusual, outside = _inputs(bundle, X)
-        for man, regions in of_model.reset_index(drop=True).groupby("participant_id", sort=True):
+        # The rows are numbered from 0, as those of ``unusual`` and ``outside`` are.
+        numbered = regions_of_model.reset_index(drop=True)
+        for man, regions in numbered.groupby("participant_id", sort=True):
             rows_of_man = regions.index.to_numpy()
             probabilities = {}
-            for roi, p in zip(regions["roi_id"], regions["probability"], strict=True):
-                probabilities[str(roi)] = float(p)
+            for roi, probability in zip(regions["roi_id"], regions["probability"], strict=True):
+                probabilities[str(roi)] = float(probability)
             rows.append(
                 Watched(
                     role=role,
@@ -175,6 +177,7 @@ def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dic
     typical = Typicality.from_dict(limits, bundle.columns)
     unusual = typical.unusual(X)
     outside = typical.outside(X)
+    # Besides images there are groups of features of no image, such as the size. They are left out.
     unusual_images = {}
     outside_images = {}
     for modality in MODALITIES:
@@ -191,10 +194,10 @@ def _means_of_images(values: dict[str, np.ndarray], rows: np.ndarray) -> dict[st
 
 
 def _finite_mean(values: np.ndarray) -> float:
-    finite = values[np.isfinite(values)]
-    if not len(finite):
+    finite_values = values[np.isfinite(values)]
+    if not len(finite_values):  # NumPy would warn of the mean of no value
         return float("nan")
-    return float(finite.mean())
+    return float(finite_values.mean())
 
 
 def _highest_belief(regions: pd.DataFrame) -> float:
@@ -209,8 +212,8 @@ def _highest_belief(regions: pd.DataFrame) -> float:
 
 
 def _mean_decision(regions: pd.DataFrame) -> float:
-    words = regions["decision"].fillna("").tolist()
-    return float(np.mean([_DECISIONS.get(word, _UNDECIDED) for word in words]))
+    decisions = regions["decision"].fillna("").tolist()
+    return float(np.mean([_DECISIONS.get(decision, _UNDECIDED) for decision in decisions]))
 
 
 def _maker_of_scanner(cohort: Path, man: str) -> str:
@@ -278,6 +281,7 @@ def read_watched(folder: Path) -> list[Watched]:
 
 
 def _watched_in_file(path: Path) -> list[Watched]:
+    """Return the entries of one file of a watch folder."""
     with reading(path, "not what a night leaves of its men", "bring it back from a backup"):
         content = parse_json(read_bytes(path, MAX_JSON))
         if not isinstance(content, list):
@@ -359,22 +363,31 @@ def drift_charts(
         measures[f"inputs {image}"] = [row.inputs.get(image, float("nan")) for row in men]
     measures["belief"] = [row.belief for row in men]
     measures["decisions"] = [row.decision for row in men]
+    # ``run_length`` counts nights between false alarms of all charts together. So with n charts, a
+    # single chart may give a false alarm only once in n times as many nights.
+    n_charts = len(measures) + 1
+    run_length_of_chart = run_length * n_charts
     makers = [row.maker for row in men]
     nights = [row.night for row in men]
-    count = len(measures) + 1
     charts: dict[str, Chart] = {}
     for number, (name, values) in enumerate(measures.items()):
-        # ``run_length`` counts nights between false alarms of all ``count`` charts together. So a
-        # single chart may give a false alarm only once in ``count`` times as many nights.
-        of_measure = {name: values}
-        charts |= watch(of_measure, makers, nights, baseline, run_length * count, seed=number)
+        charts |= watch(
+            {name: values},
+            strata=makers,
+            nights=nights,
+            baseline=baseline,
+            run_length=run_length_of_chart,
+            seed=number,
+        )
+    # Histology comes in any order of nights. So for calibration each man counts as a night, and
+    # all men are compared with each other.
     residuals = _residuals_of_men(men, truths)
     charts |= watch(
         {"calibration": residuals},
-        ["all"] * len(residuals),
-        list(range(len(residuals))),
-        baseline,
-        run_length * count,
+        strata=["all"] * len(residuals),
+        nights=list(range(len(residuals))),
+        baseline=baseline,
+        run_length=run_length_of_chart,
         seed=len(measures),
     )
     return charts
@@ -388,16 +401,17 @@ def _by_night(rows: Sequence[Watched]) -> list[Watched]:
 
 def _residuals_of_men(men: Sequence[Watched], truths: Sequence[Truth]) -> list[float]:
     """Return the mean of truth minus probability over the regions of every man with histology."""
-    probability = {}
+    probability_of_region = {}
     for row in men:
-        for roi, value in row.regions.items():
-            probability[row.man, roi] = value
-    of_man: dict[str, list[float]] = {}
+        for roi, probability in row.regions.items():
+            probability_of_region[row.man, roi] = probability
+    residuals_by_man: dict[str, list[float]] = {}
     for truth in truths:
-        p = probability.get((truth.man, truth.roi))
-        if p is not None:
-            of_man.setdefault(truth.man, []).append(float(truth.malignant) - p)
-    return [float(np.mean(values)) for values in of_man.values()]
+        expected = probability_of_region.get((truth.man, truth.roi))
+        if expected is not None:  # else the region was never scored
+            residual = float(truth.malignant) - expected
+            residuals_by_man.setdefault(truth.man, []).append(residual)
+    return [float(np.mean(residuals)) for residuals in residuals_by_man.values()]
 
 
 @dataclass(frozen=True)
@@ -440,41 +454,48 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
         One comparison for each shadow model, sorted by the model's name. A shadow model is left out
         if no region with known histology was scored by both this model and the champion.
     """
-    by_model: dict[str, dict[tuple[str, str], float]] = {}
-    names: dict[str, set[str]] = {}
+    # Probabilities by man and region. A prediction may have several models in order of preference.
+    # Together they are the champion.
+    of_champion: dict[tuple[str, str], float] = {}
+    champions: set[str] = set()
+    of_challengers: dict[str, dict[tuple[str, str], float]] = {}
     for row in rows:
-        key = row.model
         if row.role == CHAMPION:
-            key = ""
-        names.setdefault(key, set()).add(row.model)
-        for roi, p in row.regions.items():
-            by_model.setdefault(key, {})[row.man, roi] = p
-    champion = by_model.get("", {})
-    contests_of_runs = []
-    for name in sorted(by_model):
-        if not name:
-            continue
-        challenger = by_model[name]
+            champions.add(row.model)
+            probabilities = of_champion
+        else:
+            probabilities = of_challengers.setdefault(row.model, {})
+        for roi, probability in row.regions.items():
+            probabilities[row.man, roi] = probability
+    comparisons = []
+    for name in sorted(of_challengers):
+        of_challenger = of_challengers[name]
         champion_p = []
         challenger_p = []
-        malignant = []
+        is_malignant = []
         man_of_region = []
         for truth in truths:
             region = (truth.man, truth.roi)
-            if region in champion and region in challenger:
-                champion_p.append(champion[region])
-                challenger_p.append(challenger[region])
-                malignant.append(float(truth.malignant))
+            if region in of_champion and region in of_challenger:
+                champion_p.append(of_champion[region])
+                challenger_p.append(of_challenger[region])
+                is_malignant.append(float(truth.malignant))
                 man_of_region.append(truth.man)
-        if not malignant:
+        if not is_malignant:  # there is nothing to compare yet
             continue
         men, difference, lowest, highest = brier_differences(
-            champion_p, challenger_p, malignant, man_of_region
+            champion_p, challenger_p, is_malignant, man_of_region
         )
-        sequence = confidence_sequence(difference, lowest, highest)
-        champions = ", ".join(sorted(names[""]))
-        contests_of_runs.append(Contest(name, champions, men, len(malignant), sequence))
-    return contests_of_runs
+        comparisons.append(
+            Contest(
+                challenger=name,
+                champion=", ".join(sorted(champions)),
+                men=men,
+                regions=len(is_malignant),
+                difference=confidence_sequence(difference, lowest, highest),
+            )
+        )
+    return comparisons
 
 
 def truths_of(rois: pd.DataFrame, isup_min: int = 2) -> list[Truth]:
@@ -503,8 +524,8 @@ def truths_of(rois: pd.DataFrame, isup_min: int = 2) -> list[Truth]:
     is_malignant = malignant(rois, isup_min)
     truths = []
     for man, roi, value in zip(rois["participant_id"], rois["roi_id"], is_malignant, strict=True):
-        if np.isfinite(value):
-            truths.append(Truth(str(man), str(roi), bool(value)))
+        if np.isfinite(value):  # NaN where histology is unknown
+            truths.append(Truth(man=str(man), roi=str(roi), malignant=bool(value)))
     return truths
 
 
@@ -551,6 +572,7 @@ def watch_summary(
     for name, chart in drift_charts(rows, truths, baseline, run_length).items():
         alarm = ""
         if chart.alarm >= 0:
+            # On the chart of calibration, a man counts as a night.
             alarm = f"man {chart.alarm + 1}"
             if name != "calibration":
                 alarm = date.fromordinal(chart.alarm).isoformat()
@@ -565,10 +587,10 @@ def watch_summary(
                 "lower": chart.lower.tolist(),
             }
         )
-    made = []
+    comparisons = []
     for contest in contests(rows, truths):
         sequence = contest.difference
-        made.append(
+        comparisons.append(
             {
                 "challenger": contest.challenger,
                 "champion": contest.champion,
@@ -580,13 +602,13 @@ def watch_summary(
                 "decided": sequence.decided,
             }
         )
-    latest = men[-_LATEST:]
+    latest_men = men[-_LATEST:]
     images: set[str] = set()
-    for row in latest:
+    for row in latest_men:
         images.update(row.outside)
     outside = {}
     for image in sorted(images):
-        shares = [row.outside.get(image, np.nan) for row in latest]
+        shares = [row.outside.get(image, np.nan) for row in latest_men]
         outside[image] = _finite_mean(np.array(shares))
     watched_men = {row.man for row in men}
     told_men = {truth.man for truth in truths}
@@ -598,15 +620,17 @@ def watch_summary(
         "baseline": baseline,
         "charts": charts,
         "outside": outside,
-        "contests": made,
+        "contests": comparisons,
     }
 
 
 def verdict(contest: JsonObject) -> str:
     """Return in a sentence what a comparison of challenger and champion tells so far."""
+    # The last values of the three series, after all men so far.
+    mean = contest["mean"][-1]
     low = contest["low"][-1]
     high = contest["high"][-1]
-    interval = f"{contest['mean'][-1]:+.4f} ({low:+.4f} to {high:+.4f})"
+    interval = f"{mean:+.4f} ({low:+.4f} to {high:+.4f})"
     if high < 0:
         outcome = "is better than the champion"
     elif low > 0:
@@ -626,15 +650,15 @@ def watch_text(summary: JsonObject) -> str:
         f"men of known truth: {summary['told']}",
         f"charts: at most one false alarm in {summary['run_length']:.0f} nights, on average",
     ]
-    for each in summary["charts"]:
+    for chart in summary["charts"]:
         state = "quiet"
-        if not each["nights"]:
+        if not chart["nights"]:
             state = f"waits for {summary['baseline']} men of one maker"
-            if each["name"] == "calibration":
+            if chart["name"] == "calibration":
                 state = f"waits for the truth of {summary['baseline']} men"
-        if each["alarm"]:
-            state = f"ALARM ({each['direction']}) since {each['alarm']}"
-        lines.append(f"  {each['name']}: {state}")
+        if chart["alarm"]:
+            state = f"ALARM ({chart['direction']}) since {chart['alarm']}"
+        lines.append(f"  {chart['name']}: {state}")
     for image, share in summary["outside"].items():
         lines.append(
             f"  {image}: {share:.1%} of features far from the training, last {_LATEST} men"

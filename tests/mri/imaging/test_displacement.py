@@ -27,12 +27,12 @@ from cad.mri.features.provenance import displaced_from
 from cad.mri.features.table import extract
 from cad.mri.imaging.displacement import Displacement
 from cad.mri.imaging.displacement_search import (
-    _first_counts,
     _jackknife,
-    _joint,
+    _joint_counts,
     _middle_of,
     _parabola_maximum,
     _peak,
+    _row_starts,
     displacements,
     measure_displacement,
     phase_axis,
@@ -213,7 +213,7 @@ def test_the_peak_is_that_of_a_parabola() -> None:
 def test_joint_counts_by_hand() -> None:
     reference = np.array([[[0, 1], [1, 16]]], np.int32)
     levels = np.array([[[2, 3], [3, 5]]], np.int32)
-    counts = _joint(_first_counts(reference), levels)
+    counts = _joint_counts(_row_starts(reference), levels)
     assert counts.sum() == 3  # where T2 was not measured nothing is counted
     assert counts[0, 0, 2] == 1
     assert counts[0, 1, 3] == 2

@@ -576,6 +576,8 @@ def test_words_of_a_row_say_what_contradicts_them(finished_run: Path) -> None:
     assert drawn[0].diameter == "8.5 mm"
     assert ", none by r3" in readers_words(region, ["r1", "r2", "r3"])
     assert "none by" not in readers_words(region, ["r1", "r2"])
+    from_0_to_1 = replace(region, scales={"r1": "likert01", "r2": "likert01"})
+    assert "()" not in readers_words(from_0_to_1, []), "a scale without a name leaves no brackets"
     for mean, word in ((0.75, "suspicious"), (0.5, "equivocal"), (0.25, "not suspicious")):
         spoken = replace(region, readers_mean=mean, belief=mean, readers_agree="differ")
         assert readers_words(spoken, []).endswith(f"; the readers differ, on average {word}")

@@ -64,31 +64,42 @@ def conformal_p_values(
     >>> p.round(2).tolist()
     [1.0, 0.25]
     """
-    y = np.asarray(truth, float)
-    s = np.asarray(score, float)
-    g = np.asarray(groups)
-    calibrating = (y == label) & np.isfinite(s)
-    # A low score is atypical of malignant regions, a high score is atypical of benign regions.
+    truths = np.asarray(truth, float)
+    scores = np.asarray(score, float)
+    patients = np.asarray(groups)
+    is_calibrating = (truths == label) & np.isfinite(scores)
+    # A low score is atypical of malignant regions, a high score is atypical of benign regions. So
+    # with this sign, larger values are more typical of the class.
     sign = 1.0 if label == 1 else -1.0
-    typical = sign * s[calibrating]
+    typical = sign * scores[is_calibrating]
     new = sign * np.asarray(new_score, dtype=float)
-    code = np.unique(g[calibrating], return_inverse=True)[1]
-    size = np.bincount(code)
-    of_roi = size[code]
-    equal = own_size = np.zeros(len(new), int)
+    patient_code = np.unique(patients[is_calibrating], return_inverse=True)[1]
+    regions_of_patient = np.bincount(patient_code)
+    regions_of_its_patient = regions_of_patient[patient_code]
+    # Without ``of`` no new region has a calibration region of its own patient.
+    of_same_patient = size_of_same_patient = np.zeros(len(new), int)
     if of is not None:
-        equal, own_size = _equal_in_patient(typical, g[calibrating], new, np.asarray(of))
+        of_same_patient, size_of_same_patient = _equal_in_patient(
+            typical, patients[is_calibrating], new, np.asarray(of)
+        )
     # Each region of a calibration patient with n regions counts 1/n. Patients with the same n are
     # treated together: their regions are counted in whole numbers, and the count is divided by n
     # once. A sum of single fractions 1/n could differ from 1 for a whole patient because of
     # rounding.
-    below = np.zeros(len(new))
-    for n in np.unique(size):
-        not_above = np.searchsorted(np.sort(typical[of_roi == n]), new, "right")
-        below += (not_above - equal * (own_size == n)) / n
+    sum_of_shares = np.zeros(len(new))
+    for patient_size in np.unique(regions_of_patient):
+        # Of the regions that are no more typical than a new region, those of its own patient are
+        # taken off.
+        not_above = np.searchsorted(
+            np.sort(typical[regions_of_its_patient == patient_size]), new, "right"
+        )
+        sum_of_shares += (
+            not_above - of_same_patient * (size_of_same_patient == patient_size)
+        ) / patient_size
     # The 1 that is added stands for the new patient, who is exchangeable with the calibration
     # patients.
-    return np.where(np.isnan(new), np.nan, (1 + below) / (1 + len(size) - (own_size > 0)))
+    other_patients = len(regions_of_patient) - (size_of_same_patient > 0)
+    return np.where(np.isnan(new), np.nan, (1 + sum_of_shares) / (1 + other_patients))
 
 
 def _equal_in_patient(
@@ -107,12 +118,17 @@ def _equal_in_patient(
     # Patient number times the number of ranks, plus the rank, sorts by patient first and by score
     # second.
     rank = np.unique(np.r_[typical, new], return_inverse=True)[1]
-    code = np.unique(np.r_[groups, of], return_inverse=True)[1] * len(rank)
-    n = len(typical)
-    line = np.sort(code[:n] + rank[:n])
-    before = np.searchsorted(line, code[n:])
-    below = np.searchsorted(line, code[n:] + rank[n:], "right")
-    return below - before, np.searchsorted(line, code[n:] + len(rank)) - before
+    patient_number = np.unique(np.r_[groups, of], return_inverse=True)[1]
+    patient_start = patient_number * len(rank)
+    calibration_regions = len(typical)
+    # The calibration regions come first, then the new regions.
+    sorted_keys = np.sort(patient_start[:calibration_regions] + rank[:calibration_regions])
+    new_start = patient_start[calibration_regions:]
+    new_rank = rank[calibration_regions:]
+    before_patient = np.searchsorted(sorted_keys, new_start)
+    up_to_region = np.searchsorted(sorted_keys, new_start + new_rank, "right")
+    up_to_patient_end = np.searchsorted(sorted_keys, new_start + len(rank))
+    return up_to_region - before_patient, up_to_patient_end - before_patient
 
 
 def leave_patient_out_p_values(
@@ -143,8 +159,9 @@ def leave_patient_out_p_values(
     >>> bool(benign[0] > benign[4]), bool(malignant[0] < malignant[4])
     (True, True)
     """
-    benign = conformal_p_values(truth, score, groups, score, 0, groups)
-    malignant = conformal_p_values(truth, score, groups, score, 1, groups)
+    # The calibration regions are at once the new regions.
+    benign = conformal_p_values(truth, score, groups, new_score=score, label=0, of=groups)
+    malignant = conformal_p_values(truth, score, groups, new_score=score, label=1, of=groups)
     return benign, malignant
 
 
@@ -215,22 +232,31 @@ def conformal_summary(
     >>> summary["levels"][0].coverage_benign, summary["levels"][0].coverage_malignant
     (0.9, 0.9)
     """
-    y = np.asarray(truth, float)
-    s = np.asarray(score, float)
-    g = np.asarray(groups)
-    scored = np.isfinite(s)
-    rows = []
+    truths = np.asarray(truth, float)
+    scores = np.asarray(score, float)
+    patients = np.asarray(groups)
+    has_score = np.isfinite(scores)
+    measured_levels = []
     for error in levels:
-        covered: list[float] = []
-        for label, p in ((1, p_malignant), (0, p_benign)):
-            of_class = scored & (y == label)
-            covered += [
-                _patient_mean(p[of_class] > error, g[of_class]),
-                _mean_or_nan(p[of_class] > error),
-            ]
-        size = (p_benign[scored] > error).astype(int) + (p_malignant[scored] > error)
-        rows.append(ConformalLevel(error, *covered, *(_mean_or_nan(size == k) for k in range(3))))
-    return {"levels": rows}
+        is_malignant = has_score & (truths == 1)
+        is_benign = has_score & (truths == 0)
+        # A set contains the true class if the p-value of this class exceeds the error level.
+        covers_malignant = p_malignant[is_malignant] > error
+        covers_benign = p_benign[is_benign] > error
+        set_size = (p_benign[has_score] > error).astype(int) + (p_malignant[has_score] > error)
+        measured_levels.append(
+            ConformalLevel(
+                error=error,
+                coverage_malignant=_patient_mean(covers_malignant, patients[is_malignant]),
+                coverage_malignant_roi=_mean_or_nan(covers_malignant),
+                coverage_benign=_patient_mean(covers_benign, patients[is_benign]),
+                coverage_benign_roi=_mean_or_nan(covers_benign),
+                empty=_mean_or_nan(set_size == 0),
+                single=_mean_or_nan(set_size == 1),
+                both=_mean_or_nan(set_size == 2),
+            )
+        )
+    return {"levels": measured_levels}
 
 
 def _mean_or_nan(values: np.ndarray) -> float:
@@ -238,7 +264,8 @@ def _mean_or_nan(values: np.ndarray) -> float:
 
 
 def _patient_mean(values: np.ndarray, groups: np.ndarray) -> float:
+    """Return the mean over patients of each patient's mean; NaN without any value."""
     if len(values) == 0:
         return float("nan")
-    code = np.unique(groups, return_inverse=True)[1]
-    return float(np.mean(np.bincount(code, weights=values) / np.bincount(code)))
+    patient_code = np.unique(groups, return_inverse=True)[1]
+    return float(np.mean(np.bincount(patient_code, weights=values) / np.bincount(patient_code)))

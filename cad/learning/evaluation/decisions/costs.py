@@ -15,6 +15,7 @@ from cad.learning.evaluation.measures.intervals import (
     share_design_effect,
 )
 
+# The word of each decision, by its number.
 DECISIONS = {0: "benign", -1: "refer", 1: "malignant"}
 
 
@@ -148,43 +149,59 @@ def measure_decisions(
     >>> measured.decided, measured.npv.value, measured.ppv.value
     (0.75, 0.5, 1.0)
     """
-    scored = words != ""
+    has_decision = words != ""
     counts = {word: _counted(words, truth, word) for word in DECISIONS.values()}
+    # These stay None without histology, and after it: see the parameter ``after_histology``.
     npv = ppv = point = None
-    judged = scored & np.isfinite(truth)
-    if judged.any() and not after_histology:
-        npv = _predictive_value("benign", 0, words[judged], truth[judged], patients[judged])
-        ppv = _predictive_value("malignant", 1, words[judged], truth[judged], patients[judged])
-        code = np.select([words[judged] == word for word in DECISIONS.values()], list(DECISIONS))
-        point = reject_point(truth[judged], code, costs)
+    has_histology = has_decision & np.isfinite(truth)
+    if has_histology.any() and not after_histology:
+        judged_words = words[has_histology]
+        judged_truth = truth[has_histology]
+        judged_patients = patients[has_histology]
+        npv = _predictive_value("benign", 0, judged_words, judged_truth, judged_patients)
+        ppv = _predictive_value("malignant", 1, judged_words, judged_truth, judged_patients)
+        has_word = [judged_words == word for word in DECISIONS.values()]
+        decision_numbers = np.select(has_word, list(DECISIONS))
+        point = reject_point(judged_truth, decision_numbers, costs)
     decided = np.nan
     sentence = ""
-    if scored.any():
-        decided = float(np.mean(words[scored] != "refer"))
+    if has_decision.any():
+        decided = float(np.mean(words[has_decision] != "refer"))
         shares = [f"{word} {count.n} ({count.share:.0%})" for word, count in counts.items()]
         clauses = [", ".join(shares)]
-        for name, word, value in (("negative", "benign", npv), ("positive", "malignant", ppv)):
-            if value is not None:
-                n_regions = int((words[judged] == word).sum())
-                text = interval_text(value, 2)
-                clauses.append(f"{name} predictive value {text} of {n_regions}")
+        for value_name, word, predictive_value in (
+            ("negative", "benign", npv),
+            ("positive", "malignant", ppv),
+        ):
+            if predictive_value is not None:
+                n_regions = int((words[has_histology] == word).sum())
+                text = interval_text(predictive_value, 2)
+                clauses.append(f"{value_name} predictive value {text} of {n_regions}")
         sentence = f"{'; '.join(clauses)}."
-    return Decisions(int(scored.sum()), decided, counts, npv, ppv, point, sentence)
+    return Decisions(
+        scored=int(has_decision.sum()),
+        decided=decided,
+        decisions=counts,
+        npv=npv,
+        ppv=ppv,
+        point=point,
+        sentence=sentence,
+    )
 
 
 def _counted(words: np.ndarray, truth: np.ndarray, word: str) -> Counted:
     """Count the regions with the decision ``word``, and those that are malignant, benign or
     unknown.
     """
-    scored = words != ""
-    decided_so = words == word
-    truth_of_these = truth[decided_so]
+    has_decision = words != ""
+    has_this_decision = words == word
+    their_truth = truth[has_this_decision]
     return Counted(
-        int(decided_so.sum()),
-        float(np.mean(decided_so[scored])) if scored.any() else np.nan,
-        int((truth_of_these == 1).sum()),
-        int((truth_of_these == 0).sum()),
-        int(np.isnan(truth_of_these).sum()),
+        n=int(has_this_decision.sum()),
+        share=float(np.mean(has_this_decision[has_decision])) if has_decision.any() else np.nan,
+        malignant=int((their_truth == 1).sum()),
+        benign=int((their_truth == 0).sum()),
+        unknown=int(np.isnan(their_truth).sum()),
     )
 
 
@@ -193,16 +210,18 @@ def _predictive_value(
 ) -> Interval | None:
     """Return the share of regions with the decision ``word`` that histology confirms.
 
-    It is None if no region has this decision.
+    ``label`` is the truth that confirms it. The result is None if no region has this decision.
     """
-    called = words == word
-    if not called.any():
+    has_this_decision = words == word
+    if not has_this_decision.any():
         return None
     # The design effect is the factor by which the variance of the share grows because the regions
     # of one patient are alike. It is estimated from all regions with histology, because the regions
     # with the decision ``word`` may be too few.
     effect = share_design_effect(truth, patients)
-    return clustered_share(truth[called] == label, patients[called], design_effect=effect)
+    return clustered_share(
+        truth[has_this_decision] == label, patients[has_this_decision], design_effect=effect
+    )
 
 
 def reject_summary(
@@ -241,10 +260,12 @@ def reject_summary(
     >>> summary.against, summary.curve["reject_rate"][0], summary.curve["error_rate"][0]
     ('histology', 1.0, 0.0)
     """
-    for against, y in (("histology", truth), ("readers", metrics.consensus_truth(consensus)[0])):
-        usable = np.isfinite(y) & np.isfinite(score)
-        y = y[usable]
+    majority, _ = metrics.consensus_truth(consensus)
+    # Histology comes first. The readers' majority is used only if histology is known for too few.
+    for source, classes in (("histology", truth), ("readers", majority)):
+        usable = np.isfinite(classes) & np.isfinite(score)
+        y = classes[usable]
         q = score[usable]
         if enough_patients(y, patients[usable]) and is_probability(q):
-            return Reject(against, reject_curve(y, q, costs))
+            return Reject(against=source, curve=reject_curve(y, q, costs))
     return None

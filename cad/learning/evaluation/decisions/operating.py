@@ -218,52 +218,70 @@ def choose_operating_point(
     has_both = np.isfinite(truth) & np.isfinite(q)
     y = truth[has_both]
     p = q[has_both]
-    group = np.asarray(patients)[has_both]
-    if len(np.unique(y)) < 2 or len(np.unique(group)) < 2:
+    patient_of_row = np.asarray(patients)[has_both]
+    if len(np.unique(y)) < 2 or len(np.unique(patient_of_row)) < 2:
         raise CadError(
             f"a threshold for an aim needs malignant and benign regions of two patients or more: "
-            f"{int(y.sum())} malignant, {int((1 - y).sum())} benign of {len(np.unique(group))}",
+            f"{int(y.sum())} malignant, {int((1 - y).sum())} benign "
+            f"of {len(np.unique(patient_of_row))}",
             hint="take decision.aim_npv and aim_ppv out: thresholds then follow from the costs",
         )
+    # The thresholds of the costs stay where there is no aim. For malignant, the surest regions are
+    # those with the smallest 1 - p, so the cut is one of 1 - p.
     lower, upper = settings.thresholds
     promised: dict[int, Promised] = {}
     if settings.aim_npv is not None:
-        promised[0] = promised_cut(1 - y, p, group, settings.aim_npv)
+        promised[0] = promised_cut(1 - y, p, patient_of_row, settings.aim_npv)
         lower = promised[0].cut
     if settings.aim_ppv is not None:
-        promised[1] = promised_cut(y, 1 - p, group, settings.aim_ppv)
+        promised[1] = promised_cut(y, 1 - p, patient_of_row, settings.aim_ppv)
         upper = 1 - promised[1].cut
     # A region may be safe enough for both decisions: its probability lies below the benign and
     # above the malignant threshold. All such regions are called benign, and no region is referred.
     upper = max(lower, upper)
-    decided = decide(p, lower, upper)
-    effect = share_design_effect(y, group)
+    decisions = decide(p, lower, upper)
+    design_effect = share_design_effect(y, patient_of_row)
     # The share of each decision is computed over all regions with a probability, as in later use.
     # Only predictive values need histology.
-    scored = q[np.isfinite(q)]
-    every = decide(scored, lower, upper)
+    all_probabilities = q[np.isfinite(q)]
+    all_decisions = decide(all_probabilities, lower, upper)
 
     def side(label: int, aim: float | None, threshold: float) -> Side:
-        rows = decided == label
-        right = (y == label).astype(float)[rows]
-        observed = clustered_share(right, group[rows], design_effect=effect)
+        """Return one decision, benign (0) or malignant (1), with its predictive value."""
+        has_decision = decisions == label
+        is_right = (y == label).astype(float)[has_decision]
+        observed = clustered_share(
+            is_right, patient_of_row[has_decision], design_effect=design_effect
+        )
         note = ""
         needed = 0
-        bound = _bound(right, group[rows], _residual_correlation(y, p, group))
+        correlation = _residual_correlation(y, p, patient_of_row)
+        promised_bound = _bound(is_right, patient_of_row[has_decision], correlation)
         if label in promised:
             note = promised[label].note
             needed = promised[label].needed
-            bound = promised[label].bound
-        if not rows.any():
-            bound = float("nan")
+            promised_bound = promised[label].bound
+        # If an aim cannot be promised, the note already has the reason.
+        if not has_decision.any():
+            promised_bound = float("nan")
             if not note:
                 note = "no region lies beyond the threshold: nothing is decided"
-        share = float(np.mean(every == label))
-        return Side(aim, threshold, share, observed, int(rows.sum()), note, bound, needed)
+        share = float(np.mean(all_decisions == label))
+        return Side(
+            aim=aim,
+            threshold=threshold,
+            share=share,
+            observed=observed,
+            n=int(has_decision.sum()),
+            note=note,
+            bound=promised_bound,
+            needed=needed,
+        )
 
     benign = side(0, settings.aim_npv, lower)
     malignant = side(1, settings.aim_ppv, upper)
-    return OperatingChoice(benign, malignant, float(np.mean(every == -1)))
+    refer = float(np.mean(all_decisions == -1))
+    return OperatingChoice(benign=benign, malignant=malignant, refer=refer)
 
 
 def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: float) -> Promised:
@@ -297,40 +315,47 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
     59
     """
     order = np.argsort(q, kind="stable")
-    value = q[order]
-    correct = right[order]
-    group = groups[order]
-    n = len(value)
+    sorted_values = q[order]
+    is_right = right[order]
+    patient_of_row = groups[order]
+    regions = len(sorted_values)
     # The correlation of errors within a patient is estimated from all regions, because the most
     # certain regions contain few errors.
-    correlation = _residual_correlation(1 - correct, value, group)
-    needed = int(np.ceil(np.log(1 - LEVEL) / np.log(aim) * _effect(group, correlation) - 1e-9))
-    sizes = _sizes_of_shares(value)
-    start = _first_tested_share(sizes, group, correlation, aim)
-    errors = np.cumsum(1 - correct)
-    size = 0
-    bound = float("nan")
-    for candidate in sizes[start:]:
-        reached = _bound(correct[:candidate], group[:candidate], correlation)
-        if reached < aim:
+    correlation = _residual_correlation(1 - is_right, sorted_values, patient_of_row)
+    # With n right decisions of independent regions the bound is (1 - LEVEL) ** (1 / n), which
+    # reaches the aim at the n below. If regions of a patient are alike, this n is multiplied by the
+    # design effect. A whole number that a rounding error has made larger is not rounded up.
+    independent = np.log(1 - LEVEL) / np.log(aim)
+    needed = int(np.ceil(independent * _effect(patient_of_row, correlation) - 1e-9))
+    sizes = _sizes_of_shares(sorted_values)
+    first_test = _first_tested_share(sizes, patient_of_row, correlation, aim)
+    errors_so_far = np.cumsum(1 - is_right)
+    promised_size = 0
+    promised_bound = float("nan")
+    for size in sizes[first_test:]:
+        bound = _bound(is_right[:size], patient_of_row[:size], correlation)
+        if bound < aim:
             break
-        size = int(candidate)
-        bound = reached
-    if size == 0:
-        first = n
-        if start < len(sizes):
-            first = int(sizes[start])
+        promised_size = int(size)
+        promised_bound = bound
+    if promised_size == 0:
+        # If no test can be passed, not even without an error, all regions stand in the note.
+        first_size = regions
+        if first_test < len(sizes):
+            first_size = int(sizes[first_test])
         note = (
             f"{aim:g} cannot be promised, so nothing is decided: it takes {needed} decisions in a "
-            f"row without an error, the safest {first} hold {int(errors[first - 1])} errors"
+            f"row without an error, the safest {first_size} hold "
+            f"{int(errors_so_far[first_size - 1])} errors"
         )
-        return Promised(0.0, bound, needed, note)
+        return Promised(cut=0.0, bound=promised_bound, needed=needed, note=note)
+    # If the promise holds for all regions, the cut is 1.
     cut = 1.0
-    if size < n:
+    if promised_size < regions:
         # The threshold lies halfway between two values. If it were equal to one of them, rounding
         # would decide whether a new patient with the same value lies below it.
-        cut = float((value[size - 1] + value[size]) / 2)
-    return Promised(cut, bound, needed, "")
+        cut = float((sorted_values[promised_size - 1] + sorted_values[promised_size]) / 2)
+    return Promised(cut=cut, bound=promised_bound, needed=needed, note="")
 
 
 def choose_thresholds(
@@ -374,10 +399,12 @@ def _sizes_of_shares(value: np.ndarray) -> np.ndarray:
     :data:`SHARES` equal parts of the regions. A set that has one region has all regions of the same
     value.
     """
-    n = len(value)
-    whole = np.flatnonzero(np.append(np.diff(value) > 0, True)) + 1
-    targets = np.ceil(n * np.arange(1, SHARES + 1) / SHARES).astype(int)
-    return np.unique(whole[np.searchsorted(whole, targets)])
+    regions = len(value)
+    # A set may end only behind the last region of a value. Of these sizes, the next one at or above
+    # each wanted size is taken. Equal sizes count once.
+    allowed_sizes = np.flatnonzero(np.append(np.diff(value) > 0, True)) + 1
+    wanted_sizes = np.ceil(regions * np.arange(1, SHARES + 1) / SHARES).astype(int)
+    return np.unique(allowed_sizes[np.searchsorted(allowed_sizes, wanted_sizes)])
 
 
 def _first_tested_share(
@@ -392,9 +419,9 @@ def _first_tested_share(
     """
     for errors in reversed(range(ERRORS_AT_START + 1)):
         for place, size in enumerate(sizes):
-            correct = np.ones(size)
-            correct[:errors] = 0.0
-            if _bound(correct, group[:size], correlation) >= aim:
+            is_right = np.ones(size)
+            is_right[:errors] = 0.0
+            if _bound(is_right, group[:size], correlation) >= aim:
                 return place
     return len(sizes)
 
@@ -417,8 +444,9 @@ def _effect(group: np.ndarray, correlation: float) -> float:
     the number of regions of a region's patient, averaged over the regions: sum n_i^2 / sum n_i, if
     patient i has n_i regions. rho is the correlation of two regions of one patient.
     """
-    counts = np.unique(group, return_counts=True)[1].astype(float)
-    return float(1 + ((counts @ counts) / counts.sum() - 1) * correlation)
+    regions_of_patient = np.unique(group, return_counts=True)[1].astype(float)
+    mean_size = (regions_of_patient @ regions_of_patient) / regions_of_patient.sum()
+    return float(1 + (mean_size - 1) * correlation)
 
 
 def _residual_correlation(truth: np.ndarray, q: np.ndarray, group: np.ndarray) -> float:
@@ -430,25 +458,30 @@ def _residual_correlation(truth: np.ndarray, q: np.ndarray, group: np.ndarray) -
     number of regions minus 1 as weight. The larger result is returned. So neither one patient with
     many regions nor many patients with two regions decide alone.
     """
-    odds = logit(clipped(q))
-    design = np.column_stack([np.ones(len(q)), odds])
+    log_odds = logit(clipped(q))
+    design = np.column_stack([np.ones(len(q)), log_odds])
     precision = np.array([INTERCEPT_SD, SLOPE_SD]) ** -2.0
-    beta = fit_logistic(design, truth, mean=np.array([0.0, 1.0]), precision=precision)
-    residual = truth - expit(design @ beta)
-    code = np.unique(group, return_inverse=True)[1]
-    counts = np.bincount(code)
-    several = counts > 1
-    if not several.any():
+    coefficients = fit_logistic(design, truth, mean=np.array([0.0, 1.0]), precision=precision)
+    residual = truth - expit(design @ coefficients)
+    patient_code = np.unique(group, return_inverse=True)[1]
+    regions_of_patient = np.bincount(patient_code)
+    has_several = regions_of_patient > 1
+    # With one region of each patient there is no pair.
+    if not has_several.any():
         return 0.0
-    sums = np.bincount(code, residual)[several]
-    squares = np.bincount(code, residual**2)[several]
-    counts = counts[several]
-    pairs = counts * (counts - 1)
-    products = (sums**2 - squares) / pairs / np.mean(residual**2)
+    # A patient's sum of products over ordered pairs of different regions is the square of his sum,
+    # minus the sum of his squares. The mean product, divided by the mean square of all residuals,
+    # is his correlation.
+    sums = np.bincount(patient_code, residual)[has_several]
+    squares = np.bincount(patient_code, residual**2)[has_several]
+    regions_of_patient = regions_of_patient[has_several]
+    pairs = regions_of_patient * (regions_of_patient - 1)
+    of_patients = (sums**2 - squares) / pairs / np.mean(residual**2)
+    # A negative correlation would make a promise too easy, so the result is at least 0.
     largest = 0.0
-    for weight in (pairs, counts - 1):
-        weight = weight / weight.sum()
-        mean = weight @ products
-        error = np.sqrt(weight**2 @ (products - mean) ** 2)
-        largest = max(largest, float(mean + error))
+    for unscaled in (pairs, regions_of_patient - 1):
+        weights = unscaled / unscaled.sum()
+        correlation = weights @ of_patients
+        standard_error = np.sqrt(weights**2 @ (of_patients - correlation) ** 2)
+        largest = max(largest, float(correlation + standard_error))
     return min(largest, 1.0)

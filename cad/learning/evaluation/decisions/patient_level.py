@@ -74,8 +74,8 @@ def truth_of_men(truth: np.ndarray, patients: np.ndarray) -> np.ndarray:
     >>> truth_of_men(truth, np.array(["a", "a", "b", "b", "c", "c"])).tolist()
     [1.0, 0.0, nan]
     """
-    names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
-    return truth_of_regions(np.asarray(truth, float), code, len(names))
+    names, man_of_region = np.unique(np.asarray(patients).astype(str), return_inverse=True)
+    return truth_of_regions(np.asarray(truth, float), man_of_region, len(names))
 
 
 def measure_men(
@@ -125,29 +125,37 @@ def measure_men(
     >>> measured.n, round(measured.auc.value, 3), round(measured.brier.value, 3)
     (6, 0.889, 0.127)
     """
-    judged = np.isfinite(truth) & np.isfinite(probability)
-    if not judged.any():
+    has_both = np.isfinite(truth) & np.isfinite(probability)
+    if not has_both.any():
         return PatientLevel()
-    y = truth[judged]
-    p = probability[judged]
-    order = p if rank is None else rank[judged]
-    of_slope = p if on_one_scale is None else on_one_scale[judged]
+    y = truth[has_both]
+    p = probability[has_both]
+    ranking = p if rank is None else rank[has_both]
+    slope_probabilities = p if on_one_scale is None else on_one_scale[has_both]
 
     def values(weight: np.ndarray) -> np.ndarray:
+        """Return four measures of each draw of a resampling, shape (draws, 4)."""
         return np.stack(
             [
-                metrics.average_precision(y == 1, order, weight=weight),
+                metrics.average_precision(y == 1, ranking, weight=weight),
                 metrics.calibration_intercept(y, p, weight=weight),
-                metrics.calibration_slope(y, of_slope, weight=weight),
+                metrics.calibration_slope(y, slope_probabilities, weight=weight),
                 metrics.brier(y, p, weight=weight),
             ],
             axis=1,
         )
 
-    average, intercept, slope, brier = bootstrap_intervals(
-        values, np.arange(len(y)), bootstraps, seed
-    )
-    auc = clustered_auc(y, order, np.arange(len(y)), n_folds)
+    # Each row is a man, so no two rows belong together.
+    men = np.arange(len(y))
+    average_precision, intercept, slope, brier = bootstrap_intervals(values, men, bootstraps, seed)
+    auc = clustered_auc(y, ranking, men, n_folds)
     return PatientLevel(
-        len(y), int(y.sum()), int((~judged).sum()), auc, average, intercept, slope, brier
+        n=len(y),
+        positive=int(y.sum()),
+        unknown=int((~has_both).sum()),
+        auc=auc,
+        average_precision=average_precision,
+        calibration_intercept=intercept,
+        calibration_slope=slope,
+        brier=brier,
     )

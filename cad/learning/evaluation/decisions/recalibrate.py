@@ -14,6 +14,7 @@ from cad.learning.logistic import fit_logistic
 LEAST = 30
 """Least number of men with histology: nothing is fitted to fewer men."""
 INTERCEPT_SD = 1.0
+"""Standard deviation of the normal prior of the intercept, whose mean is 0."""
 SLOPE_SD = 0.35
 """Standard deviation of the normal prior of the slope, whose mean is 1."""
 
@@ -30,9 +31,9 @@ class Recalibration:
 
         NaN stays NaN.
         """
-        z = logit(np.clip(np.asarray(q, float), CLIP, 1 - CLIP))
-        moved: np.ndarray = expit(self.intercept + self.slope * z)
-        return moved
+        log_odds = logit(np.clip(np.asarray(q, float), CLIP, 1 - CLIP))
+        recalibrated: np.ndarray = expit(self.intercept + self.slope * log_odds)
+        return recalibrated
 
 
 def recalibration(
@@ -75,11 +76,11 @@ def recalibration(
     >>> bool(abs(fitted.intercept) < 0.5), bool(0.6 < fitted.slope < 1.4)
     (True, True)
     """
-    y, p, names = _rows_with_both(truth, q, men)
-    count = len(np.unique(names))
-    if count < least:
+    y, p, men_of_rows = _rows_with_both(truth, q, men)
+    men_count = len(np.unique(men_of_rows))
+    if men_count < least:
         raise CadError(
-            f"{count} men with histology and a probability, {least} are needed to recalibrate",
+            f"{men_count} men with histology and a probability, {least} are needed to recalibrate",
             hint="wait for more histology; the model stays as it is",
         )
     if y.min() == y.max():
@@ -88,18 +89,20 @@ def recalibration(
             "recalibrate with",
             hint="wait for histology of the other kind; the model stays as it is",
         )
-    a, b = fit_logistic(
-        np.column_stack([np.ones(len(p)), logit(np.clip(p, CLIP, 1 - CLIP))]),
+    log_odds = logit(np.clip(p, CLIP, 1 - CLIP))
+    intercept, slope = fit_logistic(
+        np.column_stack([np.ones(len(p)), log_odds]),
         y,
         mean=np.array([0.0, 1.0]),
         precision=np.array([INTERCEPT_SD, SLOPE_SD]) ** -2.0,
     )
-    if b <= 0:
+    if slope <= 0:
         raise CadError(
-            f"the model ranks these {count} men the wrong way (slope {b:.2f}): it is no model here",
+            f"the model ranks these {men_count} men the wrong way (slope {slope:.2f}): "
+            "it is no model here",
             hint="check histology and outlines, or train on the site's own men",
         )
-    return Recalibration(float(a), float(b))
+    return Recalibration(intercept=float(intercept), slope=float(slope))
 
 
 def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonObject:
@@ -134,25 +137,30 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
     >>> measured["after"]["brier"] < measured["before"]["brier"]
     True
     """
-    y, p, names = _rows_with_both(truth, q, men)
-    moved = np.empty(len(p))
-    for man in np.unique(names):
-        training = names != man
-        moved[~training] = recalibration(
-            y[training], p[training], names[training], LEAST - 1
-        ).probability(p[~training])
-    out: JsonObject = {"men": len(np.unique(names)), "n": len(y), "positive": int(y.sum())}
-    for name, values in (("before", p), ("after", moved)):
-        out[name] = {
+    y, p, men_of_rows = _rows_with_both(truth, q, men)
+    recalibrated = np.empty(len(p))
+    for man in np.unique(men_of_rows):
+        of_others = men_of_rows != man
+        # A site with just LEAST men has one man fewer in each of these fits.
+        fit = recalibration(y[of_others], p[of_others], men_of_rows[of_others], least=LEAST - 1)
+        recalibrated[~of_others] = fit.probability(p[~of_others])
+    calibration: JsonObject = {
+        "men": len(np.unique(men_of_rows)),
+        "n": len(y),
+        "positive": int(y.sum()),
+    }
+    for name, values in (("before", p), ("after", recalibrated)):
+        calibration[name] = {
             "intercept": metrics.calibration_intercept(y, values),
             "slope": metrics.calibration_slope(y, values),
             "brier": metrics.brier(y, values),
         }
-    return out
+    return calibration
 
 
 def _rows_with_both(
     truth: np.ndarray, q: np.ndarray, men: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return truth, probability and man of the rows that have both truth and probability."""
     has_both = np.isfinite(truth) & np.isfinite(q)
     return truth[has_both], q[has_both], np.asarray(men)[has_both]

@@ -109,31 +109,31 @@ def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings)
         raise CadError(f"nothing to measure: {len(y)} truths and {len(d)} decisions")
     if not (np.isin(y, (0, 1)).all() and np.isin(d, (-1, 0, 1)).all()):
         raise CadError("truth must be 0 or 1 and decisions 0, 1 or -1 (refer)")
-    n = len(y)
+    regions = len(y)
     tp = int(np.sum((d == 1) & (y == 1)))
     fn = int(np.sum((d == 0) & (y == 1)))
     fp = int(np.sum((d == 1) & (y == 0)))
     tn = int(np.sum((d == 0) & (y == 0)))
-    up = int(np.sum((d == -1) & (y == 1)))
-    un = int(np.sum((d == -1) & (y == 0)))
-    spent = (
+    referred_malignant = int(np.sum((d == -1) & (y == 1)))
+    referred_benign = int(np.sum((d == -1) & (y == 0)))
+    total_cost = (
         costs.false_negative * fn
         + costs.false_positive * fp
-        + costs.refer_positive * up
-        + costs.refer_negative * un
+        + costs.refer_positive * referred_malignant
+        + costs.refer_negative * referred_benign
     )
     return RejectPoint(
-        reject_rate=(up + un) / n,
-        error_rate=(fp + fn) / n,
-        cost=spent / n,
+        reject_rate=(referred_malignant + referred_benign) / regions,
+        error_rate=(fp + fn) / regions,
+        cost=total_cost / regions,
         sensitivity=tp / (tp + fn) if tp + fn else float("nan"),
         ppv=tp / (tp + fp) if tp + fp else float("nan"),
         tp=tp,
         fp=fp,
         tn=tn,
         fn=fn,
-        referred_malignant=up,
-        referred_benign=un,
+        referred_malignant=referred_malignant,
+        referred_benign=referred_benign,
     )
 
 
@@ -177,34 +177,41 @@ def reject_curve(
     >>> np.round(curve["reject_rate"], 2).tolist()
     [0.83, 0.67, 0.67, 0.33, 0.17]
     """
+    # At a scale of 1 divided by this number, the two thresholds are equal, and no region is
+    # referred.
     relative_cost = (
         costs.refer_positive / costs.false_negative + costs.refer_negative / costs.false_positive
     )
+    # At both ends of the range there is nothing to show: everything, or nothing, is referred.
     scales = np.linspace(0, 1, points + 2)[1:-1] / relative_cost
-    names = ("reject_rate", "error_rate", "cost", "sensitivity", "ppv")
+    measure_names = ("reject_rate", "error_rate", "cost", "sensitivity", "ppv")
     curve: dict[str, list[float]] = {
-        k: [] for k in ("scale", "lower", "upper", *names, "error_reject_ratio")
+        name: [] for name in ("scale", "lower", "upper", *measure_names, "error_reject_ratio")
     }
     # At the largest scale, referring a region costs so much that it no longer lowers the total
     # cost. Both thresholds are then equal: the cost of a false positive divided by the sum of the
     # costs of a false positive and a false negative.
-    single = costs.false_positive / (costs.false_positive + costs.false_negative)
+    single_threshold = costs.false_positive / (costs.false_positive + costs.false_negative)
     q = np.asarray(probability, dtype=float)
-    base = reject_point(truth, (q > single).astype(float), costs)
+    nothing_referred = reject_point(truth, (q > single_threshold).astype(float), costs)
     for scale in scales:
-        scaled = costs.model_copy(
+        scaled_costs = costs.model_copy(
             update={
                 "refer_negative": scale * costs.refer_negative,
                 "refer_positive": scale * costs.refer_positive,
             }
         )
-        lower, upper = scaled.thresholds
+        lower, upper = scaled_costs.thresholds
         point = reject_point(truth, decide(q, lower, upper), costs)
-        rejected = point.reject_rate
-        ratio = (point.error_rate - base.error_rate) / rejected if rejected else float("nan")
+        reject_rate = point.reject_rate
+        ratio = (
+            (point.error_rate - nothing_referred.error_rate) / reject_rate
+            if reject_rate
+            else float("nan")
+        )
         for name, value in (("scale", scale), ("lower", lower), ("upper", upper)):
             curve[name].append(float(value))
-        for name in names:
+        for name in measure_names:
             curve[name].append(float(getattr(point, name)))
         curve["error_reject_ratio"].append(ratio)
     return curve

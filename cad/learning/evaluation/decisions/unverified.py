@@ -76,31 +76,47 @@ def if_unverified_were_benign(
     >>> found.verified, found.unverified, found.npv_if_benign
     (3, 1, 1.0)
     """
-    scored = np.isfinite(probability)
-    verified = scored & np.isfinite(truth)
-    if not verified.any() or verified.sum() == scored.sum():
+    has_probability = np.isfinite(probability)
+    verified = has_probability & np.isfinite(truth)
+    # Without a verified or without an unverified region there is nothing to compare.
+    if not verified.any() or verified.sum() == has_probability.sum():
         return None
-    assumed = np.where(np.isnan(truth), 0.0, truth)
-    of_slope = probability if on_one_scale is None else on_one_scale
-    slope = calibration_slope(truth[verified], of_slope[verified])
-    slope_if_benign = calibration_slope(assumed[scored], of_slope[scored])
+    truth_if_benign = np.where(np.isnan(truth), 0.0, truth)
+    slope_probabilities = probability if on_one_scale is None else on_one_scale
+    slope = calibration_slope(truth[verified], slope_probabilities[verified])
+    slope_if_benign = calibration_slope(
+        truth_if_benign[has_probability], slope_probabilities[has_probability]
+    )
     npv = _npv(truth[verified], probability[verified], patients[verified], lower)
-    npv_if_benign = _npv(assumed[scored], probability[scored], patients[scored], lower)
-    without = int(scored.sum() - verified.sum())
+    npv_if_benign = _npv(
+        truth_if_benign[has_probability],
+        probability[has_probability],
+        patients[has_probability],
+        lower,
+    )
+    unverified_count = int(has_probability.sum() - verified.sum())
     sentence = (
-        f"histology is known of {int(verified.sum())} of {int(scored.sum())} regions; were the "
-        f"other {without} benign, the calibration slope would be {slope_if_benign:.2f} instead of "
-        f"{slope:.2f}"
+        f"histology is known of {int(verified.sum())} of {int(has_probability.sum())} regions; "
+        f"were the other {unverified_count} benign, the calibration slope would be "
+        f"{slope_if_benign:.2f} instead of {slope:.2f}"
     )
     if np.isfinite(npv) and np.isfinite(npv_if_benign):
         sentence += f" and the negative predictive value {npv_if_benign:.3f} instead of {npv:.3f}"
     return Unverified(
-        int(verified.sum()), without, slope, slope_if_benign, npv, npv_if_benign, f"{sentence}."
+        verified=int(verified.sum()),
+        unverified=unverified_count,
+        slope=slope,
+        slope_if_benign=slope_if_benign,
+        npv=npv,
+        npv_if_benign=npv_if_benign,
+        sentence=f"{sentence}.",
     )
 
 
 def _npv(truth: np.ndarray, probability: np.ndarray, patients: np.ndarray, lower: float) -> float:
-    benign = probability < lower
-    if not benign.any():
+    """Return the share of benign regions among those below the lower threshold; NaN if none is."""
+    is_below = probability < lower
+    if not is_below.any():
         return float("nan")
-    return clustered_share((truth[benign] == 0).astype(float), patients[benign]).value
+    is_benign = (truth[is_below] == 0).astype(float)
+    return clustered_share(is_benign, patients[is_below]).value

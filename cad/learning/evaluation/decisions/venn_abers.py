@@ -59,31 +59,41 @@ def venn_abers(
     y = y[has_both]
     s = s[has_both]
     ends = np.full((2, len(new)), np.nan)
+    # With regions of one class only, an interval would say nothing.
     if not len(y) or np.ptp(y) == 0:
         return ends[0], ends[1]
-    _, code, size = np.unique(np.asarray(groups)[has_both], return_inverse=True, return_counts=True)
+    _, patient_code, regions_of_patient = np.unique(
+        np.asarray(groups)[has_both], return_inverse=True, return_counts=True
+    )
     # Isotonic regression needs distinct scores, so the weights of regions of equal score are added
     # up.
-    levels, level = np.unique(s, return_inverse=True)
-    weight = np.bincount(level, 1 / size[code])
-    malignant = np.bincount(level, y / size[code])
+    distinct_scores, score_index = np.unique(s, return_inverse=True)
+    region_weight = 1 / regions_of_patient[patient_code]
+    weight = np.bincount(score_index, region_weight)
+    malignant_weight = np.bincount(score_index, y / regions_of_patient[patient_code])
     # All new scores between the same two calibration scores have the same interval. A new score
     # that equals a calibration score is added to the regions of that score.
-    scored = np.isfinite(new)
-    place = np.searchsorted(levels, new)
-    tied = np.isin(new, levels)
+    has_new_score = np.isfinite(new)
+    positions = np.searchsorted(distinct_scores, new)
+    equals_score = np.isin(new, distinct_scores)
     # k distinct calibration scores make at most 2 k + 1 cases (k scores, k + 1 gaps), however many
     # new scores there are.
-    for position, tie in sorted({*zip(place[scored].tolist(), tied[scored].tolist(), strict=True)}):
-        sums = (weight, malignant) if tie else np.insert([weight, malignant], position, 0.0, axis=1)
-        heavier, malignant_sums = sums
+    cases = zip(
+        positions[has_new_score].tolist(), equals_score[has_new_score].tolist(), strict=True
+    )
+    for position, is_equal in sorted(set(cases)):
+        # A new score between two others gets a place of its own, to which nothing belongs so far.
+        if is_equal:
+            weights, malignant_sums = weight, malignant_weight
+        else:
+            weights, malignant_sums = np.insert([weight, malignant_weight], position, 0.0, axis=1)
+        # The new region has the weight 1 at its place, and 0 elsewhere.
         added = np.arange(len(malignant_sums)) == position
-        same_position = (place == position) & (tied == tie) & scored
+        same_position = (positions == position) & (equals_score == is_equal) & has_new_score
         for label in (0, 1):
-            total = heavier + added
-            shares = isotonic_regression(
-                (malignant_sums + label * added) / total, sample_weight=total
-            )
+            total_weights = weights + added
+            malignant_shares = (malignant_sums + label * added) / total_weights
+            shares = isotonic_regression(malignant_shares, sample_weight=total_weights)
             ends[label, same_position] = shares[position]
     return ends[0], ends[1]
 
@@ -124,11 +134,13 @@ def leave_patient_out_venn_abers(
     """
     y = np.asarray(truth, float)
     s = np.asarray(score, float)
-    g = np.asarray(groups)
+    patient_of_region = np.asarray(groups)
     ends = np.full((2, len(s)), np.nan)
-    for patient in np.unique(g) if patients is None else patients:
-        left_out = g == patient
-        ends[:, left_out] = venn_abers(y[~left_out], s[~left_out], g[~left_out], s[left_out])
+    for patient in np.unique(patient_of_region) if patients is None else patients:
+        left_out = patient_of_region == patient
+        ends[:, left_out] = venn_abers(
+            y[~left_out], s[~left_out], patient_of_region[~left_out], s[left_out]
+        )
     return ends[0], ends[1]
 
 
@@ -188,25 +200,29 @@ def check_venn_abers(
     >>> check.n, check.width < 0.5
     (100, True)
     """
-    names = np.unique(np.asarray(groups))
+    checked_patients = np.unique(np.asarray(groups))
     regions = len(np.asarray(groups))
-    drawn = ""
+    drawn_text = ""
+    # Only some patients are checked, because the time grows with the square of the number.
     if regions > MOST_CHECKED:
-        count = max(1, round(len(names) * MOST_CHECKED / regions))
-        names = names[np.linspace(0, len(names) - 1, count).round().astype(int)]
-        drawn = f", of {count:,} patients,"
-    low, high = leave_patient_out_venn_abers(truth, probability, groups, names.tolist())
+        patient_count = max(1, round(len(checked_patients) * MOST_CHECKED / regions))
+        places = np.linspace(0, len(checked_patients) - 1, patient_count).round().astype(int)
+        checked_patients = checked_patients[places]
+        drawn_text = f", of {patient_count:,} patients,"
+    low, high = leave_patient_out_venn_abers(truth, probability, groups, checked_patients.tolist())
     q = np.asarray(probability, dtype=float)
-    scored = np.isfinite(low) & np.isfinite(q)
-    if not scored.any():
+    has_interval = np.isfinite(low) & np.isfinite(q)
+    if not has_interval.any():
         return None
     # The ends of an interval are shares of finitely many regions. So a probability may be equal to
     # an end, except for a rounding error.
-    inside = (q[scored] >= low[scored] - 1e-12) & (q[scored] <= high[scored] + 1e-12)
-    share = float(inside.mean())
-    width = float((high - low)[scored].mean())
+    is_above_low = q[has_interval] >= low[has_interval] - 1e-12
+    is_below_high = q[has_interval] <= high[has_interval] + 1e-12
+    share = float((is_above_low & is_below_high).mean())
+    width = float((high - low)[has_interval].mean())
     sentence = (
-        f"{share:.0%} of {int(scored.sum())} probabilities{drawn} lie in the interval that a "
-        f"calibration without any model gives (Venn-Abers, mean width {width:.2f})."
+        f"{share:.0%} of {int(has_interval.sum())} probabilities{drawn_text} "
+        "lie in the interval that a calibration without any model gives "
+        f"(Venn-Abers, mean width {width:.2f})."
     )
-    return VennAbersCheck(int(scored.sum()), share, width, sentence)
+    return VennAbersCheck(n=int(has_interval.sum()), inside=share, width=width, sentence=sentence)

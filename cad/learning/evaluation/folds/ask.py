@@ -51,11 +51,13 @@ def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     # Column -1 is the last class. scikit-learn sorts the classes, so the last class is malignant,
     # or the larger label.
     malignant = probability[:, -1]
-    wrong = np.flatnonzero(~((malignant >= 0) & (malignant <= 1)))
-    if len(wrong):
+    # NaN fails both comparisons, and is found as well.
+    invalid_rows = np.flatnonzero(~((malignant >= 0) & (malignant <= 1)))
+    if len(invalid_rows):
         raise CadError(
-            f"{len(wrong)} of {len(malignant)} rows get no probability: row {wrong[0] + 1} gets "
-            f"{malignant[wrong[0]]:g}, which is not within 0 to 1",
+            f"{len(invalid_rows)} of {len(malignant)} rows get no probability: "
+            f"row {invalid_rows[0] + 1} gets {malignant[invalid_rows[0]]:g}, "
+            "which is not within 0 to 1",
             hint="look at the row's values and at the model (cad model verify)",
         )
     return malignant

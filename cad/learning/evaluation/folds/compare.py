@@ -83,14 +83,18 @@ def compare_learners(
     >>> len(table)
     1
     """
-    table = _on_common_rows(probabilities, truth, groups, target, centred or {}, measures)
+    cases_by_learner = _on_common_rows(
+        probabilities, truth, groups, target, centred or {}, measures
+    )
     rows = []
     for measure in measures:
         pairs = []
-        for names in combinations(table, 2):
-            pairs.append(_comparison_row(MEASURES[measure], names, table, resamples, seed))
-        p = np.array([pair["p_permutation"] for pair in pairs])
-        for pair, p_holm, p_hochberg in zip(pairs, holm(p), hochberg(p), strict=True):
+        for two_names in combinations(cases_by_learner, 2):
+            pairs.append(
+                _comparison_row(MEASURES[measure], two_names, cases_by_learner, resamples, seed)
+            )
+        p_values = np.array([pair["p_permutation"] for pair in pairs])
+        for pair, p_holm, p_hochberg in zip(pairs, holm(p_values), hochberg(p_values), strict=True):
             rows.append({**pair, "p_holm": p_holm, "p_hochberg": p_hochberg})
     return pd.DataFrame(rows)
 
@@ -108,22 +112,30 @@ def _on_common_rows(
     """
     if len(probabilities) < 2:
         raise CadError("a comparison needs two learners or more")
-    unknown = [m for m in measures if m not in MEASURES]
+    unknown = [measure for measure in measures if measure not in MEASURES]
     if unknown:
         raise CadError(f"unknown measure {unknown[0]!r}, must be one of {', '.join(MEASURES)}")
-    table = {name: np.asarray(q, dtype=float) for name, q in probabilities.items()}
-    y = np.asarray(truth, dtype=float)
-    t = y if target is None else np.asarray(target, dtype=float)
-    usable = np.isfinite(y) & np.isfinite(t) & np.isfinite(np.array([*table.values()])).all(axis=0)
+    arrays = {
+        name: np.asarray(probability, dtype=float) for name, probability in probabilities.items()
+    }
+    known_truth = np.asarray(truth, dtype=float)
+    known_target = known_truth if target is None else np.asarray(target, dtype=float)
+    has_predictions = np.isfinite(np.array([*arrays.values()])).all(axis=0)
+    usable = np.isfinite(known_truth) & np.isfinite(known_target) & has_predictions
     if not usable.any():
         raise CadError("no ROI has a truth and a prediction by every learner")
-    code = np.unique(np.asarray(groups)[usable], return_inverse=True)[1]
-    cases = {}
-    for name, q in table.items():
-        ranking = np.asarray(centred[name], dtype=float)[usable] if name in centred else None
-        whole = is_probability(q[usable])
-        cases[name] = Cases(y[usable], t[usable], q[usable], code, whole, ranking)
-    return cases
+    patient_of_row = np.unique(np.asarray(groups)[usable], return_inverse=True)[1]
+    cases_by_learner = {}
+    for name, probability in arrays.items():
+        cases_by_learner[name] = Cases(
+            truth=known_truth[usable],
+            target=known_target[usable],
+            score=probability[usable],
+            patients=patient_of_row,
+            is_probability=is_probability(probability[usable]),
+            centred=np.asarray(centred[name], dtype=float)[usable] if name in centred else None,
+        )
+    return cases_by_learner
 
 
 def holm(p: ArrayLike) -> np.ndarray:
@@ -198,10 +210,11 @@ def paper_sign_test(
     True
     """
     rng = np.random.default_rng(seed)
-    pairs = np.array([statistic(rng.integers(0, n, n)) for _ in range(resamples)])
-    difference = pairs[:, 0] - pairs[:, 1]
-    wins = int(np.sum(difference > 0))
-    losses = int(np.sum(difference < 0))
+    two_values = np.array([statistic(rng.integers(0, n, n)) for _ in range(resamples)])
+    differences = two_values[:, 0] - two_values[:, 1]
+    wins = int(np.sum(differences > 0))
+    losses = int(np.sum(differences < 0))
+    # ``sf`` is the probability of more than its first argument, so of at least as many wins.
     return float(binom.sf(wins - 1, wins + losses, 0.5))
 
 
@@ -211,22 +224,25 @@ def _comparison_row(
     """Return one row of :func:`compare_learners`, without the corrected p-values."""
     first = table[names[0]]
     second = table[names[1]]
-    group = first.patients
-    patients = len(np.unique(group))
+    patient_of_row = first.patients
+    patients = len(np.unique(patient_of_row))
+    # The empty array is for a call without resamples, since nothing cannot be put together.
     differences = [np.empty(0)]
-    for weight in patient_resamples(group, resamples, seed):
+    for weight in patient_resamples(patient_of_row, resamples, seed):
         differences.append(measure.draws(first, weight) - measure.draws(second, weight))
-    draws = np.concatenate(differences)
-    draws = draws[np.isfinite(draws)]
+    resampled_differences = np.concatenate(differences)
+    resampled_differences = resampled_differences[np.isfinite(resampled_differences)]
     lower = np.nan
     upper = np.nan
-    if len(draws) and patients > 1:
-        lower, upper = np.quantile(draws, [0.025, 0.975])
-    delong = clustered = float("nan")
+    # With one patient all resamples are equal.
+    if len(resampled_differences) and patients > 1:
+        lower, upper = np.quantile(resampled_differences, [0.025, 0.975])
+    p_delong = p_clustered = float("nan")
     if measure.name == "auc":
-        both = np.stack([first.ranking, second.ranking])
-        delong = _auc_p(first.truth, both, np.arange(len(first.truth)))
-        clustered = _auc_p(first.truth, both, group)
+        both_rankings = np.stack([first.ranking, second.ranking])
+        # With a patient of its own for every region, regions count as independent.
+        p_delong = _auc_p(first.truth, both_rankings, np.arange(len(first.truth)))
+        p_clustered = _auc_p(first.truth, both_rankings, patient_of_row)
     value_a = measure(first)
     value_b = measure(second)
     return {
@@ -238,10 +254,10 @@ def _comparison_row(
         "difference": value_a - value_b,
         "lower": float(lower),
         "upper": float(upper),
-        "p_bootstrap": _two_sided(draws),
+        "p_bootstrap": _two_sided(resampled_differences),
         "p_permutation": _permutation_p(measure, first, second, resamples, seed),
-        "p_clustered": clustered,
-        "p_delong": delong,
+        "p_clustered": p_clustered,
+        "p_delong": p_delong,
         "n": len(first.truth),
         "patients": patients,
     }
@@ -262,19 +278,30 @@ def _permutation_p(
         second = replace(second, score=rankdata(second.ranking), centred=None)
     rng = np.random.default_rng([seed, 1])
 
-    def difference(swap: np.ndarray) -> float:
-        return measure(_exchanged(first, second, swap)) - measure(_exchanged(second, first, swap))
+    def difference(is_swapped: np.ndarray) -> float:
+        """Return the first learner's measure minus the second's, with regions exchanged."""
+        return measure(_exchanged(first, second, is_swapped)) - measure(
+            _exchanged(second, first, is_swapped)
+        )
 
     observed = difference(np.zeros(len(first.truth), dtype=bool))
     if not np.isfinite(observed):
         return float("nan")
-    swaps = rng.integers(0, 2, (permutations, int(first.patients.max()) + 1), dtype=np.int8) == 1
-    draws = np.array([difference(swap[first.patients]) for swap in swaps])
-    return (1 + int(np.sum(np.abs(draws) >= abs(observed) - 1e-12))) / (1 + permutations)
+    swapped_patients = (
+        rng.integers(0, 2, (permutations, int(first.patients.max()) + 1), dtype=np.int8) == 1
+    )
+    permuted_differences = np.array(
+        [difference(is_swapped[first.patients]) for is_swapped in swapped_patients]
+    )
+    # An exchange that changes nothing gives the observed difference again, but for rounding.
+    as_large = np.abs(permuted_differences) >= abs(observed) - 1e-12
+    # The exchange of nobody, which was observed, counts as one of the permutations.
+    return (1 + int(np.sum(as_large))) / (1 + permutations)
 
 
 def _exchanged(cases: Cases, other: Cases, swap: np.ndarray) -> Cases:
     """Return the cases of one learner, with the other learner's scores where ``swap`` is true."""
+    # If one learner has centred log-odds, those of the other are computed, so that both are alike.
     centred = None
     if cases.centred is not None or other.centred is not None:
         centred = np.where(swap, _log_odds_of_cases(other), _log_odds_of_cases(cases))
@@ -282,33 +309,47 @@ def _exchanged(cases: Cases, other: Cases, swap: np.ndarray) -> Cases:
 
 
 def _log_odds_of_cases(cases: Cases) -> np.ndarray:
-    return centred_log_odds(cases.score, 0.0) if cases.centred is None else cases.centred
+    """Return the centred log-odds of a learner; those of its scores if it has none."""
+    return centred_log_odds(cases.score, base=0.0) if cases.centred is None else cases.centred
 
 
 def _auc_p(y: np.ndarray, scores: np.ndarray, group: np.ndarray) -> float:
-    theta, cov = auc_covariance(y, scores, group)
-    variance = cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]
+    """Return the two-sided p-value of the difference between the AUCs of two scores.
+
+    ``scores`` has a row for each of the two, and ``group`` the patient of every region.
+    """
+    aucs, covariance = auc_covariance(y, scores, group)
+    variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
     if not np.isfinite(variance):
         return float("nan")
+    difference = abs(aucs[0] - aucs[1])
+    # Two scores that order all regions alike do not differ. Any other variance of 0, up to rounding
+    # errors, allows no test.
     if variance <= 1e-15:
-        return 1.0 if abs(theta[0] - theta[1]) < 1e-12 else float("nan")
-    return float(2 * norm.sf(abs(theta[0] - theta[1]) / np.sqrt(variance)))
+        return 1.0 if difference < 1e-12 else float("nan")
+    return float(2 * norm.sf(difference / np.sqrt(variance)))
 
 
 def _two_sided(draws: np.ndarray) -> float:
+    """Return the p-value of a difference from its bootstrap draws: twice the rarer sign's share."""
     if len(draws) == 0:
         return float("nan")
-    return float(min(1.0, 2 * (1 + min(np.sum(draws <= 0), np.sum(draws >= 0))) / (1 + len(draws))))
+    # Twice a share may exceed 1, and a p-value of 0 would claim more than the draws can show.
+    rarer = min(np.sum(draws <= 0), np.sum(draws >= 0))
+    return float(min(1.0, 2 * (1 + rarer) / (1 + len(draws))))
 
 
 def _stepwise(p: np.ndarray, down: bool) -> np.ndarray:
+    """Return adjusted p-values: by Holm's rule if ``down`` is true, else by Hochberg's."""
     finite = np.flatnonzero(np.isfinite(p))
-    order = finite[np.argsort(p[finite], kind="stable")]
+    ascending = finite[np.argsort(p[finite], kind="stable")]
     # The k-th smallest of m p-values is multiplied by m - k + 1 (Holm's and Hochberg's rules). The
     # running maximum (for Hochberg's rule the running minimum, from the largest p-value down) keeps
     # the adjusted values in the order of the p-values.
-    scaled = p[order] * np.arange(len(order), 0, -1)
-    adjusted = np.maximum.accumulate(scaled) if down else np.minimum.accumulate(scaled[::-1])[::-1]
-    out = np.full(len(p), np.nan)
-    out[order] = np.minimum(adjusted, 1.0)
-    return out
+    scaled = p[ascending] * np.arange(len(ascending), 0, -1)
+    minimum_from_largest = np.minimum.accumulate(scaled[::-1])[::-1]
+    adjusted = np.maximum.accumulate(scaled) if down else minimum_from_largest
+    # NaN stays NaN, and the others return to their places. No p-value exceeds 1.
+    result = np.full(len(p), np.nan)
+    result[ascending] = np.minimum(adjusted, 1.0)
+    return result

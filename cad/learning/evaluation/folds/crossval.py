@@ -76,23 +76,26 @@ def each_piece(
     object
         Result of ``function`` for the next piece.
     """
-    waiting = list(pieces)
+    pieces_left = list(pieces)
     # If joblib's loops run on a cluster, ``workers`` is the number of the cluster's cores, whatever
     # ``n_jobs`` is.
     workers = get_active_backend()[0].effective_n_jobs(n_jobs)
-    allowed = FIRST_USE_SECONDS
-    each = math.inf if get_start_method() else 0.0
-    while waiting:
-        shared = min(workers, len(waiting))
-        if shared > 1 and each * len(waiting) * (1 - 1 / shared) > START_SECONDS:
-            calls = (delayed(function)(*piece) for piece in waiting)
+    loading_seconds = FIRST_USE_SECONDS
+    # joblib has a start method only if a run forks its processes. No piece is then too short.
+    seconds_per_piece = math.inf if get_start_method() else 0.0
+    while pieces_left:
+        processes = min(workers, len(pieces_left))
+        seconds_saved = seconds_per_piece * len(pieces_left) * (1 - 1 / processes)
+        if processes > 1 and seconds_saved > START_SECONDS:
+            calls = (delayed(function)(*piece) for piece in pieces_left)
             yield from Parallel(n_jobs=n_jobs, return_as="generator")(calls)
             return
         start = time.perf_counter()
-        result = function(*waiting.pop(0))
-        each = time.perf_counter() - start - allowed
+        result = function(*pieces_left.pop(0))
+        seconds_per_piece = time.perf_counter() - start - loading_seconds
         yield result
-        allowed = 0.0
+        # Only the first piece has to load anything.
+        loading_seconds = 0.0
 
 
 @dataclass(frozen=True)
@@ -219,18 +222,21 @@ def _table_and_groups(
     """
     labels = np.asarray(y, dtype=float)
     spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
-    group = np.asarray(groups).astype(str)
+    group_of_row = np.asarray(groups).astype(str)
     # The names are sorted, so results do not depend on the order of rows in the cohort.
-    names = np.unique(group)
-    if len(group) != len(labels):
-        raise CadError(f"{len(labels)} labels but {len(group)} groups")
-    if len(names) < 2:
+    group_names = np.unique(group_of_row)
+    if len(group_of_row) != len(labels):
+        raise CadError(f"{len(labels)} labels but {len(group_of_row)} groups")
+    if len(group_names) < 2:
         raise CadError(
-            f"only one group to leave out ({', '.join(names)}): validation needs two or more",
+            f"only one group to leave out ({', '.join(group_names)}): validation needs two or more",
             hint=_UNVALIDATED,
         )
-    patient = group if patients is None else np.asarray(patients).astype(str)
-    return _FoldData(X, labels, spread, relabel, group, patient), names
+    patient_of_row = group_of_row if patients is None else np.asarray(patients).astype(str)
+    table = _FoldData(
+        X=X, y=labels, spread=spread, relabel=relabel, group=group_of_row, patient=patient_of_row
+    )
+    return table, group_names
 
 
 def out_of_fold(
@@ -300,13 +306,14 @@ def out_of_fold(
     >>> folds.probability.shape, len(folds.folds)
     ((24,), 8)
     """
-    table, names = _table_and_groups(X, y, eta, relabel, groups, patients)
-    work = ((estimator, name, keep_estimators, *table) for name in names)
+    table, group_names = _table_and_groups(X, y, eta, relabel, groups, patients)
+    # The arguments of :func:`fit_fold`, once for each group.
+    calls = ((estimator, group_name, keep_estimators, *table) for group_name in group_names)
     folds: list[Fold] = []
-    for fold in each_piece(fit_fold, work, n_jobs):
+    for fold in each_piece(fit_fold, calls, n_jobs):
         folds.append(fold)
         if progress is not None:
-            progress(len(folds), len(names))
+            progress(len(folds), len(group_names))
     return put_together(folds, len(table.y))
 
 
@@ -341,16 +348,20 @@ def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
     >>> bool(fold[0] == fold[1]), np.unique(fold).tolist()
     (True, ['fold 1', 'fold 2'])
     """
-    names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
-    if not 2 <= folds <= len(names):
+    patient_names, patient_of_row = np.unique(np.asarray(patients).astype(str), return_inverse=True)
+    if not 2 <= folds <= len(patient_names):
         raise CadError(
-            f"{folds} folds of {len(names)} patients: there must be 2 to {len(names)}",
+            f"{folds} folds of {len(patient_names)} patients: "
+            f"there must be 2 to {len(patient_names)}",
             hint="leave folds out to leave out one patient at a time",
         )
     # The numbers of patients of two folds differ by one at most; the numbers of regions may differ
     # more.
-    turn = np.random.default_rng(seed).permutation(len(names)) % folds
-    return np.array([f"fold {k + 1:0{len(str(folds))}d}" for k in turn])[code]
+    fold_of_patient = np.random.default_rng(seed).permutation(len(patient_names)) % folds
+    # Leading zeros let the names sort in the order of their numbers.
+    digits = len(str(folds))
+    names = np.array([f"fold {fold + 1:0{digits}d}" for fold in fold_of_patient])
+    return names[patient_of_row]
 
 
 def put_together(folds: list[Fold], n: int) -> OutOfFold:
@@ -390,12 +401,15 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
         probability[fold.rows] = fold.probability
         decision[fold.rows] = fold.decision
         base[fold.rows] = fold.base
+    # Rows of a failed fold have no prediction, so they need no factor.
     for fold, factor in zip(fitted, factors, strict=True):
         stretch[fold.rows] = factor
-    common = float(np.mean([fold.base for fold in fitted]))
-    centred = centred_scores(probability, decision, base, common, stretch)
-    shifted = centred_scores(probability, decision, base, common)
-    return OutOfFold(probability, decision, folds, centred, shifted)
+    mean_base = float(np.mean([fold.base for fold in fitted]))
+    centred = centred_scores(probability, decision, base, mean_base, stretch)
+    shifted = centred_scores(probability, decision, base, mean_base)
+    return OutOfFold(
+        probability=probability, decision=decision, folds=folds, centred=centred, shifted=shifted
+    )
 
 
 def centred_scores(
@@ -429,6 +443,7 @@ def centred_scores(
     >>> scores.round(3).tolist()
     [0.0, 0.386]
     """
+    # Decision values are compared as they are, without a logit.
     if np.isnan(probability).all():
         difference = decision - np.asarray(base, dtype=float)
         return np.asarray(difference * np.asarray(stretch, dtype=float) + common)
@@ -525,23 +540,25 @@ def fit_keywords(
     """
     keywords = {"eta": eta, "groups": groups}
     keywords = {name: value for name, value in keywords.items() if value is not None}
-    routed = get_config()["enable_metadata_routing"]
-    consumed = (
-        get_routing_for_object(estimator).consumes("fit", list(keywords)) if routed else set()
-    )
-    taken = {}
-    if routed or not isinstance(estimator, Pipeline):
+    is_routed = get_config()["enable_metadata_routing"]
+    requested: set[str] = set()
+    if is_routed:
+        requested = get_routing_for_object(estimator).consumes("fit", list(keywords))
+    accepted = {}
+    # With routing, a pipeline passes the keywords on to its steps by itself.
+    if is_routed or not isinstance(estimator, Pipeline):
         for name, value in keywords.items():
-            if name in consumed or has_fit_parameter(estimator, name):
-                taken[name] = value
-        return taken
-    for step, stage in estimator.steps:
-        if stage is None or stage == "passthrough":
+            if name in requested or has_fit_parameter(estimator, name):
+                accepted[name] = value
+        return accepted
+    for step_name, step in estimator.steps:
+        # Such a step does nothing, and has no ``fit``.
+        if step is None or step == "passthrough":
             continue
         for name, value in keywords.items():
-            if has_fit_parameter(stage, name):
-                taken[f"{step}__{name}"] = value
-    return taken
+            if has_fit_parameter(step, name):
+                accepted[f"{step_name}__{name}"] = value
+    return accepted
 
 
 def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
@@ -554,51 +571,64 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     """
     X, y, spread, relabel, group, patient = table
     rows = np.flatnonzero(group == name)
-    training = group != name
-    read = ~np.isnan(y)
-    labelled = np.flatnonzero(training & read)
-    nothing = np.full(len(rows), np.nan)
+    is_training = group != name
+    has_label = ~np.isnan(y)
+    labelled_rows = np.flatnonzero(is_training & has_label)
+    no_prediction = np.full(len(rows), np.nan)
     # The estimator is cloned, so that no fold starts from the fit of an earlier fold.
     fitted = clone(estimator)
     if relabel is not None:
-        y, spread = relabel(labelled)
+        y, spread = relabel(labelled_rows)
     # Rows without a label are training rows of semi-supervised learners only.
-    labels = labels_told(estimator, np.where(read, y, np.nan))
-    train = np.flatnonzero(training & ~np.isnan(labels))
-    keywords = fit_keywords(fitted, None if spread is None else spread[train], patient[train])
+    labels = labels_told(estimator, np.where(has_label, y, np.nan))
+    train_rows = np.flatnonzero(is_training & ~np.isnan(labels))
+    keywords = fit_keywords(
+        fitted, None if spread is None else spread[train_rows], patient[train_rows]
+    )
     # Only one thread of BLAS is used. The matrices are small, and results must be the same to the
     # last bit whatever number of cores the machine has.
-    with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
+    with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught_warnings:
         warnings.simplefilter("always")
         try:
             # If X is a function that makes the features, it gets the labelled rows only. Rows that
             # nobody read must not change how features are scaled.
-            made = X(labelled) if callable(X) else X
-            fitted.fit(_safe_indexing(made, train), labels[train], **keywords)
-            test = _safe_indexing(made, rows)
+            features = X(labelled_rows) if callable(X) else X
+            fitted.fit(_safe_indexing(features, train_rows), labels[train_rows], **keywords)
+            test_features = _safe_indexing(features, rows)
             # Rows are transformed once, for probabilities and for decision values.
-            last, test = _before_last(fitted, test)
-            probability = positive_probability(last, test)
-            decision = decision_value(last, test)
-            training_rows = _safe_indexing(made, labelled)
-            base = base_of(fitted, training_rows, y[labelled])
-            spread_of_model = spread_in_training(fitted, training_rows)
+            last_step, test_features = _before_last(fitted, test_features)
+            probability = positive_probability(last_step, test_features)
+            decision = decision_value(last_step, test_features)
+            labelled_features = _safe_indexing(features, labelled_rows)
+            base = base_of(fitted, labelled_features, y[labelled_rows])
+            spread_of_model = spread_in_training(fitted, labelled_features)
             # Chosen parameters are those of a search around the pipeline, or of a learner that
             # chooses them itself.
-            chosen = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
+            chosen = getattr(fitted, "best_params_", getattr(last_step, "best_params_", {}))
         except FIT_ERRORS as error:
-            return Fold(name, rows, len(labelled), nothing, nothing, error=str(error))
+            return Fold(
+                name=name,
+                rows=rows,
+                n_train=len(labelled_rows),
+                probability=no_prediction,
+                decision=no_prediction,
+                error=str(error),
+            )
+    # numpy's numbers become Python's, which JSON can hold.
+    selected = {}
+    for parameter, value in chosen.items():
+        selected[parameter] = value.item() if isinstance(value, np.generic) else value
     return Fold(
-        name,
-        rows,
-        len(labelled),
-        probability,
-        decision,
-        selected={k: v.item() if isinstance(v, np.generic) else v for k, v in chosen.items()},
+        name=name,
+        rows=rows,
+        n_train=len(labelled_rows),
+        probability=probability,
+        decision=decision,
+        selected=selected,
         features=_kept_features(fitted),
-        warnings=sorted({str(w.message) for w in caught}),
+        warnings=sorted({str(warning.message) for warning in caught_warnings}),
         estimator=fitted if keep else None,
-        n_unlabelled=len(train) - len(labelled),
+        n_unlabelled=len(train_rows) - len(labelled_rows),
         base=base,
         spread=spread_of_model,
     )
@@ -609,9 +639,12 @@ def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
     if not isinstance(fitted, Pipeline):
         return fitted, X
     for _, step in fitted.steps[:-1]:
-        if step is not None and step != "passthrough":
-            X = step.transform(X)
-    return fitted.steps[-1][1], X
+        # Such a step does nothing, and cannot transform.
+        if step is None or step == "passthrough":
+            continue
+        X = step.transform(X)
+    _, last_step = fitted.steps[-1]
+    return last_step, X
 
 
 @cache
@@ -622,22 +655,23 @@ def blas_threads() -> ThreadpoolController:
 
 def _kept_features(fitted: Any) -> list[int] | None:
     """Return the columns of X that all selecting steps kept; None if no column was dropped."""
-    best = getattr(fitted, "best_estimator_", fitted)
-    if not isinstance(best, Pipeline):
+    # A search holds the pipeline that it chose.
+    pipeline = getattr(fitted, "best_estimator_", fitted)
+    if not isinstance(pipeline, Pipeline):
         return None
-    columns = np.arange(best.n_features_in_)
-    for _, stage in best.steps:
-        if not hasattr(stage, "get_support"):
+    columns = np.arange(pipeline.n_features_in_)
+    for _, step in pipeline.steps:
+        if not hasattr(step, "get_support"):
             continue
         # Only steps with ``get_support`` select columns, and there may be several such steps.
         # Imputers and scalers keep all columns.
-        support = np.asarray(stage.get_support())
-        if len(support) != len(columns):
+        is_kept = np.asarray(step.get_support())
+        if len(is_kept) != len(columns):
             # An earlier step changed the number of columns, so the columns are no longer those of
             # X.
             return None
-        columns = columns[support]
-    return [int(i) for i in columns] if len(columns) < best.n_features_in_ else None
+        columns = columns[is_kept]
+    return [int(i) for i in columns] if len(columns) < pipeline.n_features_in_ else None
 
 
 def folds_side_by_side(
@@ -702,36 +736,65 @@ def folds_side_by_side(
     >>> len(folds["logistic"])
     4
     """
-    table, names = _table_and_groups(X, y, eta, relabel, groups, patients)
-    each = list(estimators.values())
-    made = fronts or {}
-    work = ((each, front, made.get(str(name)), name, *table) for name in names)
+    table, group_names = _table_and_groups(X, y, eta, relabel, groups, patients)
+    learners = list(estimators.values())
+    fitted_fronts = fronts or {}
+    # The arguments of :func:`_fold_of_each`, once for each group.
+    calls = (
+        (learners, front, fitted_fronts.get(str(group_name)), group_name, *table)
+        for group_name in group_names
+    )
     folds_of: dict[str, list[Fold]] = {name: [] for name in estimators}
-    for folds_of_group in each_piece(_fold_of_each, work, n_jobs):
+    for folds_of_group in each_piece(_fold_of_each, calls, n_jobs):
         for name, fold in zip(estimators, folds_of_group, strict=True):
             folds_of[name].append(fold)
     return folds_of
 
 
 def _fold_of_each(
-    estimators: Sequence[Any], front: Pipeline | None, made: Pipeline | None, name: str, *given: Any
+    estimators: Sequence[Any],
+    front: Pipeline | None,
+    fitted_front: Pipeline | None,
+    name: str,
+    *fold_data: Any,
 ) -> list[Fold]:
-    table = _FoldData(*given)
-    training = table.group != name
-    rows = np.flatnonzero(~training)
-    train = np.flatnonzero(training & ~np.isnan(table.y))
-    y, eta = (table.y, table.spread) if table.relabel is None else table.relabel(train)
+    """Fit each estimator without one group, and predict that group; return a fold for each.
+
+    ``name`` is the group, and ``fold_data`` are the fields of :class:`_FoldData`. ``fitted_front``
+    are the steps ``front`` after their fit on these training rows. If it is None, they are fitted
+    here.
+    """
+    table = _FoldData(*fold_data)
+    is_training = table.group != name
+    rows = np.flatnonzero(~is_training)
+    train_rows = np.flatnonzero(is_training & ~np.isnan(table.y))
+    y, spread = table.y, table.spread
+    if table.relabel is not None:
+        y, spread = table.relabel(train_rows)
     try:
-        X = table.X(train) if callable(table.X) else table.X
+        X = table.X(train_rows) if callable(table.X) else table.X
         with blas_threads().limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if made is None and front is not None:
-                spread = None if eta is None else eta[train]
-                keywords = fit_keywords(front, spread, table.patient[train])
-                made = clone(front).fit(_safe_indexing(X, train), y[train], **keywords)
-            X = X if made is None else made.transform(X)
+            if fitted_front is None and front is not None:
+                train_spread = None if spread is None else spread[train_rows]
+                keywords = fit_keywords(front, train_spread, table.patient[train_rows])
+                fitted_front = clone(front).fit(
+                    _safe_indexing(X, train_rows), y[train_rows], **keywords
+                )
+            X = X if fitted_front is None else fitted_front.transform(X)
     except FIT_ERRORS as error:
-        nothing = np.full(len(rows), np.nan)
-        return [Fold(name, rows, len(train), nothing, nothing, error=str(error))] * len(estimators)
-    transformed = table._replace(X=X, relabel=lambda _: (y, eta))
-    return [fit_fold(estimator, name, False, *transformed) for estimator in estimators]
+        # If the steps before the estimators fail, the fold of every estimator has failed.
+        no_prediction = np.full(len(rows), np.nan)
+        failed = Fold(
+            name=name,
+            rows=rows,
+            n_train=len(train_rows),
+            probability=no_prediction,
+            decision=no_prediction,
+            error=str(error),
+        )
+        return [failed] * len(estimators)
+    # Labels and features are those of this fold already, so nothing remains to be done for them.
+    transformed = table._replace(X=X, relabel=lambda _: (y, spread))
+    keep = False
+    return [fit_fold(estimator, name, keep, *transformed) for estimator in estimators]

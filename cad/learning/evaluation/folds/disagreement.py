@@ -36,6 +36,7 @@ MOST_ROWS = 5000
 """With more labelled regions than this the test is not made, because its fits need matrices of all
 pairs.
 """
+# Number of folds of whole patients.
 _FOLDS = 5
 
 
@@ -153,33 +154,42 @@ def measure_disagreement(
     target = np.asarray(p, dtype=float)
     eta = np.nan_to_num(np.asarray(spread, dtype=float))
     labelled = np.flatnonzero(np.isfinite(target))
-    owner = np.asarray(patients).astype(str)
-    n_patients = len(np.unique(owner[labelled]))
+    patient_of_row = np.asarray(patients).astype(str)
+    n_patients = len(np.unique(patient_of_row[labelled]))
     learner = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     if not hasattr(learner, "predict_spreads"):
         return None
+    # Ten regions at least, and a patient for each fold.
     if not 10 <= len(labelled) <= MOST_ROWS or n_patients < _FOLDS:
         return None
+    # If all spreads are equal, a permutation changes nothing.
     if np.ptp(eta[labelled]) == 0:
         return None
     rng = np.random.default_rng(seed)
+    # First the true spreads, then the permuted ones, last no spread.
     spreads = np.zeros((draws + 2, len(target)))
     spreads[0] = eta
     for draw in range(1, draws + 1):
         spreads[draw, labelled] = eta[rng.permutation(labelled)]
     probability = np.full(spreads.shape, np.nan)
-    dealt = np.full(len(target), "", dtype=object)
-    dealt[labelled] = deal_patients(owner[labelled], _FOLDS, seed)
-    for fold in np.unique(dealt[labelled].astype(str)):
-        test = labelled[dealt[labelled] == fold]
-        train = labelled[dealt[labelled] != fold]
+    fold_of_row = np.full(len(target), "", dtype=object)
+    fold_of_row[labelled] = deal_patients(patient_of_row[labelled], _FOLDS, seed)
+    for fold in np.unique(fold_of_row[labelled].astype(str)):
+        test = labelled[fold_of_row[labelled] == fold]
+        train = labelled[fold_of_row[labelled] != fold]
         try:
             probability[:, test] = _predicted_by_spread(
-                estimator, X, target, spreads, owner, train, test
+                estimator,
+                X,
+                p=target,
+                spreads=spreads,
+                owner=patient_of_row,
+                train=train,
+                test=test,
             )
         except FIT_ERRORS:
             return None
-    return _weighed(target[labelled], probability[:, labelled], owner[labelled])
+    return _weighed(target[labelled], probability[:, labelled], patient_of_row[labelled])
 
 
 def _predicted_by_spread(
@@ -197,9 +207,9 @@ def _predicted_by_spread(
     each version and a column for each region. ``train`` and ``test`` are the numbers of the
     training rows and of the left-out rows.
     """
-    table = X(train) if callable(X) else X
-    inside = _safe_indexing(table, train)
-    new = _safe_indexing(table, test)
+    features = X(train) if callable(X) else X
+    train_features = _safe_indexing(features, train)
+    test_features = _safe_indexing(features, test)
     learner = estimator
     with blas_threads().limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -208,11 +218,13 @@ def _predicted_by_spread(
             front = clone(Pipeline(estimator.steps[:-1]))
             # Steps before the learner get no eta (None), because eta is the spread, which differs
             # between permutations, and these steps are fitted only once.
-            keywords = fit_keywords(front, None, owner[train])
-            inside = front.fit_transform(inside, p[train], **keywords)
-            new = front.transform(new)
+            keywords = fit_keywords(front, eta=None, groups=owner[train])
+            train_features = front.fit_transform(train_features, p[train], **keywords)
+            test_features = front.transform(test_features)
         predict: Callable[..., Array] = clone(learner).predict_spreads
-        return predict(inside, p[train], spreads[:, train], new, groups=owner[train])
+        return predict(
+            train_features, p[train], spreads[:, train], test_features, groups=owner[train]
+        )
 
 
 def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement | None:
@@ -223,32 +235,38 @@ def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement 
     spreads, last no spread. ``owner`` names the patient of each region. The result is None if a
     prediction is missing.
     """
+    # Losses can be compared only if every version predicts all regions.
     if not np.isfinite(probability).all():
         return None
+    # Cross-entropy minus the entropy of the readers' mean is the divergence.
     entropy = -(xlogy(p, p) + xlogy(1 - p, 1 - p))
     losses = np.array([cross_entropies(p, q) - entropy for q in probability])
-    sums = losses.sum(axis=1)
-    permuted = losses[1:-1].mean(axis=0)
-    code = np.unique(owner, return_inverse=True)[1]
-    m = int(code.max()) + 1
+    loss_of_version = losses.sum(axis=1)
+    permuted_losses = losses[1:-1].mean(axis=0)
+    patient_code = np.unique(owner, return_inverse=True)[1]
+    patients = int(patient_code.max()) + 1
     # For each patient, ``saved`` is the loss with permuted spreads minus the loss with the true
-    # spreads, and ``whole`` is the loss with permuted spreads.
-    saved = np.bincount(code, permuted - losses[0], m)
-    whole = np.bincount(code, permuted, m)
-    ratio = float(saved.sum() / whole.sum())
+    # spreads, and ``permuted`` is the loss with permuted spreads.
+    saved = np.bincount(patient_code, permuted_losses - losses[0], patients)
+    permuted = np.bincount(patient_code, permuted_losses, patients)
+    ratio = float(saved.sum() / permuted.sum())
     # Linearised variance of a ratio of two sums over patients.
-    residual = saved - ratio * whole
-    deviation = float(np.sqrt(m / (m - 1) * (residual @ residual))) / float(whole.sum())
-    half = float(student.ppf(0.975, m - 1)) * deviation
+    residual = saved - ratio * permuted
+    deviation_of_sum = float(np.sqrt(patients / (patients - 1) * (residual @ residual)))
+    deviation = deviation_of_sum / float(permuted.sum())
+    half_interval = float(student.ppf(0.975, patients - 1)) * deviation
+    draws = len(losses) - 2
+    as_low = loss_of_version[1:-1] <= loss_of_version[0]
     return Disagreement(
-        len(p),
-        m,
-        float(sums[0]),
-        float(permuted.sum()),
-        float(sums[-1]),
-        100 * ratio,
-        100 * (ratio - half),
-        100 * (ratio + half),
-        float((1 + (sums[1:-1] <= sums[0]).sum()) / (len(sums) - 1)),
-        len(sums) - 2,
+        n=len(p),
+        patients=patients,
+        kl=float(loss_of_version[0]),
+        kl_permuted=float(permuted_losses.sum()),
+        kl_without=float(loss_of_version[-1]),
+        gain=100 * ratio,
+        lower=100 * (ratio - half_interval),
+        upper=100 * (ratio + half_interval),
+        # The true order counts as one of the permutations.
+        p=float((1 + as_low.sum()) / (draws + 1)),
+        draws=draws,
     )

@@ -95,36 +95,42 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if self.criterion not in CRITERIA:
             raise ValueError(f"criterion {self.criterion!r} is none of {', '.join(CRITERIA)}")
+        # scikit-learn's checks of estimators expect this message.
         if y is None:
             raise ValueError("PatientGridSearch requires y to be passed, but the target y is None")
         X = self._checked(X)
         labels = np.asarray(y, dtype=float)
-        spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
-        owner = np.arange(len(labels)) if groups is None else np.asarray(groups)
-        n_patients = len(np.unique(owner))
+        uncertainty = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
+        patient_of_row = np.arange(len(labels)) if groups is None else np.asarray(groups)
+        n_patients = len(np.unique(patient_of_row))
         if n_patients < 2:
             raise ValueError("nested validation needs at least two patients to train on")
         self.points_ = []
         for values in product(*self.grid.values()):
             self.points_.append(dict(zip(self.grid, values, strict=True)))
         # All grid points use the same folds, so that their losses can be compared fold by fold.
-        splits = GroupKFold(min(self.n_folds, n_patients)).split(labels, groups=owner)
-        losses = []
+        splits = GroupKFold(min(self.n_folds, n_patients)).split(labels, groups=patient_of_row)
+        losses_of_folds = []
         for train, test in splits:
-            losses.append(_fold_losses(self, X, labels, spread, owner, train, test))
-        table = np.array(losses)
+            losses_of_folds.append(
+                _fold_losses(self, X, labels, uncertainty, patient_of_row, train, test)
+            )
+        losses = np.array(losses_of_folds)
         # The loss of a fold cannot be computed for an AUC if the fold has one class only. Such a
         # fold is left out for all grid points.
-        table = table[~np.isnan(table).any(axis=1)]
-        if len(table) == 0 or not np.isfinite(table.mean(axis=0)).any():
+        losses = losses[~np.isnan(losses).any(axis=1)]
+        # A grid point that failed in any fold has an infinite mean.
+        if len(losses) == 0 or not np.isfinite(losses.mean(axis=0)).any():
+            reason = _error_of_fit(self, X, labels, uncertainty, patient_of_row)
             raise ValueError(
                 "no grid point could be fitted and measured in the inner folds: "
-                f"{len(self.points_)} points tried{_error_of_fit(self, X, labels, spread, owner)}"
+                f"{len(self.points_)} points tried{reason}"
             )
-        self.losses_ = table.mean(axis=0)
+        self.losses_ = losses.mean(axis=0)
+        # Of equal losses ``argmin`` takes the first.
         self.best_params_ = self.points_[int(np.argmin(self.losses_))]
         self.best_estimator_ = with_params(self.estimator, self.best_params_)
-        keywords = crossval.fit_keywords(self.best_estimator_, spread, owner)
+        keywords = crossval.fit_keywords(self.best_estimator_, uncertainty, patient_of_row)
         self.best_estimator_.fit(X, labels, **keywords)
         self.classes_ = getattr(self.best_estimator_, "classes_", np.array([0, 1]))
         return self
@@ -220,7 +226,7 @@ def _fold_losses(
     test = test[np.ravel(y)[test] != UNLABELLED]
     X_train = _safe_indexing(X, train)
     X_test = _safe_indexing(X, test)
-    inner_eta = None if eta is None else eta[train]
+    train_eta = None if eta is None else eta[train]
     loss = CRITERIA[search.criterion]
     learner = search.estimator
     points = search.points_
@@ -232,7 +238,7 @@ def _fold_losses(
             # As in the outer folds, steps before the learner are fitted to labelled rows.
             labelled = np.flatnonzero(np.ravel(y)[train] != UNLABELLED)
             keywords = crossval.fit_keywords(
-                front, None if inner_eta is None else inner_eta[labelled], owner[train][labelled]
+                front, None if train_eta is None else train_eta[labelled], owner[train][labelled]
             )
             front.fit(_safe_indexing(X_train, labelled), y[train][labelled], **keywords)
             X_train = front.transform(X_train)
@@ -244,32 +250,33 @@ def _fold_losses(
                 of_learner = {name.removeprefix(prefix): value for name, value in point.items()}
                 points.append(of_learner)
     except crossval.FIT_ERRORS:
+        # No grid point could be fitted in this fold.
         return [float("inf")] * len(points)
     # Work that several grid points share, such as a kernel matrix, is done only once by
     # predict_grid.
     if hasattr(learner, "predict_grid"):
         try:
-            predictions = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
+            predictions = learner.predict_grid(points, X_train, y[train], X_test, eta=train_eta)
         except crossval.FIT_ERRORS:
             return [float("inf")] * len(points)
         losses = []
-        for q in predictions:
+        for probability in predictions:
             # A grid point that fails in one fold gets an infinite loss there. The other folds may
             # be easier, so a mean over the other folds alone would favour this grid point.
-            failed = np.isnan(q).any()
-            losses.append(float("inf") if failed else loss(y[test], q))
+            failed = np.isnan(probability).any()
+            losses.append(float("inf") if failed else loss(y[test], probability))
         return losses
     losses = []
     for point in points:
         fitted = with_params(learner, point)
         try:
-            fitted.fit(X_train, y[train], **crossval.fit_keywords(fitted, inner_eta, owner[train]))
-            q = ask.positive_probability(fitted, X_test)
+            fitted.fit(X_train, y[train], **crossval.fit_keywords(fitted, train_eta, owner[train]))
+            probability = ask.positive_probability(fitted, X_test)
             # Without probabilities the AUC can use decision values; all other criteria need
             # probabilities.
-            if np.isnan(q).all() and search.criterion == "auc":
-                q = ask.decision_value(fitted, X_test)
-            losses.append(loss(y[test], q))
+            if np.isnan(probability).all() and search.criterion == "auc":
+                probability = ask.decision_value(fitted, X_test)
+            losses.append(loss(y[test], probability))
         except crossval.FIT_ERRORS:
             losses.append(float("inf"))
     return losses
@@ -288,5 +295,9 @@ def _error_of_fit(
 
 
 def _only_last(pipeline: Pipeline, points: list[dict[str, Any]]) -> bool:
+    """Return whether a grid changes parameters of the last step of a pipeline only.
+
+    All points have the same parameters, so the names of the first point tell it.
+    """
     prefix = f"{pipeline.steps[-1][0]}__"
     return all("__" not in name or name.startswith(prefix) for name in points[0])

@@ -99,18 +99,26 @@ class SharedFolds:
         groups, patients : ndarray, shape (n,)
             Left-out group and patient of every row.
         """
+        # A pipeline with a cache (``memory``) stores the fits of its steps by itself.
         if np.isnan(y).any() or not isinstance(estimator, Pipeline) or estimator.memory is not None:
             return None
-        front = estimator.steps[:-1]
-        learner = estimator.steps[-1][1]
-        steps = []
-        for _, step in front:
+        front_steps = estimator.steps[:-1]
+        _, learner = estimator.steps[-1]
+        active_steps = []
+        for _, step in front_steps:
             if step is not None and step != "passthrough":
-                steps.append(step)
+                active_steps.append(step)
         # The class of a step must be one of LABEL_FREE itself, because a subclass may use labels.
-        if not all(type(step) in LABEL_FREE for step in steps) or not hasattr(learner, "fit"):
+        uses_no_labels = all(type(step) in LABEL_FREE for step in active_steps)
+        if not uses_no_labels or not hasattr(learner, "fit"):
             return None
-        return cls(Pipeline(front) if steps else None, learner, X, groups.astype(str), patients)
+        return cls(
+            front=Pipeline(front_steps) if active_steps else None,
+            learner=learner,
+            X=X,
+            groups=groups.astype(str),
+            patients=patients,
+        )
 
     def scores(
         self, labels: np.ndarray, etas: np.ndarray | None, n_jobs: int
@@ -136,24 +144,25 @@ class SharedFolds:
             (:func:`~cad.learning.evaluation.folds.crossval.centred_scores`), NaN where a fold
             failed. Before the last fold of the part, ``k_part`` is 0.
         """
-        names = np.unique(self.groups)
+        group_names = np.unique(self.groups)
         for begin in range(0, len(labels), _TOGETHER):
-            chunk = slice(begin, begin + _TOGETHER)
-            y = labels[chunk]
-            eta = None if etas is None else etas[chunk]
+            of_part = slice(begin, begin + _TOGETHER)
+            y = labels[of_part]
+            eta = None if etas is None else etas[of_part]
             # For each labelling, the fit to all rows is a good start for the fits that leave one
             # patient out.
             starts = self._starts(y, eta)
-            work = (delayed(self._fold)(name, y, eta, starts) for name in names)
+            calls = (delayed(self._fold)(group_name, y, eta, starts) for group_name in group_names)
             folds: list[_LabelledFold] = []
-            for fold in Parallel(n_jobs=n_jobs, return_as="generator")(work):
+            for fold in Parallel(n_jobs=n_jobs, return_as="generator")(calls):
                 folds.append(fold)
-                n_done = begin + len(y) * len(folds) // len(names)
+                # A fold of all labellings of this part counts as a share of these labellings.
+                n_done = begin + len(y) * len(folds) // len(group_names)
                 # An AUC needs the rows of all folds, so scores are yielded with the last fold only.
-                whole = np.empty((0, y.shape[1]))
-                if len(folds) == len(names):
-                    whole = _comparable_scores(folds, y.shape)
-                yield n_done, whole
+                scores_of_part = np.empty((0, y.shape[1]))
+                if len(folds) == len(group_names):
+                    scores_of_part = _comparable_scores(folds, y.shape)
+                yield n_done, scores_of_part
 
     def _starts(self, labels: np.ndarray, etas: np.ndarray | None) -> np.ndarray | None:
         """Return coefficients of fits to all rows, from which the fits of the folds start.
@@ -165,12 +174,14 @@ class SharedFolds:
         with crossval.blas_threads().limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                everything = np.arange(len(self.groups))
-                X, new = self._features(everything, everything[:1])
+                all_rows = np.arange(len(self.groups))
+                X, new_row = self._features(all_rows, all_rows[:1])
                 # Only the coefficients are used, and not the prediction for the single new row.
                 predict = clone(self.learner).predict_labellings
-                coefficients: np.ndarray = predict(X, labels, new, etas)[2]
+                coefficients: np.ndarray
+                _, _, coefficients = predict(X, labels, new_row, etas)
             except crossval.FIT_ERRORS:
+                # The folds then fit every labelling by itself.
                 return None
         return coefficients
 
@@ -196,33 +207,41 @@ class SharedFolds:
         train = np.flatnonzero(self.groups != name)
         y = labels[:, train]
         eta = None if etas is None else etas[:, train]
+        # Its arrays are filled in below; they stay NaN where a fit fails.
         fold = _LabelledFold.empty(test, len(y))
         fold.base[:] = [base_log_odds(labelling) for labelling in y]
         with crossval.blas_threads().limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                X, new = self._features(train, test)
+                train_features, test_features = self._features(train, test)
                 if starts is not None:
-                    many = clone(self.learner).predict_labellings
+                    predict_labellings = clone(self.learner).predict_labellings
                     # The training rows are predicted, too, because their spread is needed.
-                    both = np.vstack([np.asarray(new), np.asarray(X)])
-                    probability, decision, _ = many(X, y, both, eta, starts[:, train])
+                    test_and_training = np.vstack(
+                        [np.asarray(test_features), np.asarray(train_features)]
+                    )
+                    probability, decision, _ = predict_labellings(
+                        train_features, y, test_and_training, eta, starts[:, train]
+                    )
                     fold.probability[:] = probability[:, : len(test)]
                     fold.decision[:] = decision[:, : len(test)]
-                    fold.spread[:] = [spread_of_log_odds(q[len(test) :]) for q in probability]
+                    # The columns after those of the left-out rows are the training rows.
+                    in_training = probability[:, len(test) :]
+                    fold.spread[:] = [spread_of_log_odds(q) for q in in_training]
                     return fold
             except crossval.FIT_ERRORS:
                 return fold
-            for k, labelling in enumerate(y):
+            # A learner that cannot fit many labellings at once is fitted to one after the other.
+            for number, labelling in enumerate(y):
                 learner = clone(self.learner)
-                spread = None if eta is None else eta[k]
+                spread = None if eta is None else eta[number]
                 keywords = crossval.fit_keywords(learner, spread, self.patients[train])
                 with suppress(*crossval.FIT_ERRORS):
-                    learner.fit(X, labelling, **keywords)
-                    fold.probability[k] = ask.positive_probability(learner, new)
-                    fold.decision[k] = ask.decision_value(learner, new)
-                    fold.base[k] = crossval.base_of(learner, X, labelling)
-                    fold.spread[k] = crossval.spread_in_training(learner, X)
+                    learner.fit(train_features, labelling, **keywords)
+                    fold.probability[number] = ask.positive_probability(learner, test_features)
+                    fold.decision[number] = ask.decision_value(learner, test_features)
+                    fold.base[number] = crossval.base_of(learner, train_features, labelling)
+                    fold.spread[number] = crossval.spread_in_training(learner, train_features)
         return fold
 
 
@@ -252,11 +271,11 @@ class _LabelledFold:
         """Return a fold without predictions."""
         shape = (labellings, len(rows))
         return cls(
-            rows,
-            np.full(shape, np.nan),
-            np.full(shape, np.nan),
-            np.full(labellings, np.nan),
-            np.full(labellings, np.nan),
+            rows=rows,
+            probability=np.full(shape, np.nan),
+            decision=np.full(shape, np.nan),
+            base=np.full(labellings, np.nan),
+            spread=np.full(labellings, np.nan),
         )
 
 
@@ -268,16 +287,20 @@ def _comparable_scores(folds: list[_LabelledFold], shape: tuple[int, ...]) -> np
     """
     spreads = np.array([fold.spread for fold in folds])
     scores = np.full(shape, np.nan)
-    for k in range(shape[0]):
-        factors = stretches(spreads[:, k])
+    for labelling in range(shape[0]):
+        factors = stretches(spreads[:, labelling])
         for fold, factor in zip(folds, factors, strict=True):
-            scores[k, fold.rows] = crossval.centred_scores(
-                fold.probability[k], fold.decision[k], fold.base[k], stretch=factor
+            scores[labelling, fold.rows] = crossval.centred_scores(
+                fold.probability[labelling],
+                fold.decision[labelling],
+                fold.base[labelling],
+                stretch=factor,
             )
     return scores
 
 
 SCHEMES = ("between", "within")
+# A smaller p-value counts as evidence.
 SIGNIFICANT = 0.05
 
 
@@ -307,16 +330,18 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     >>> sorted(order.tolist())
     [0, 1, 2, 3]
     """
-    code = np.unique(np.asarray(groups), return_inverse=True)[1]
-    order = np.argsort(code, kind="stable")
-    blocks = np.split(order, np.cumsum(np.bincount(code))[:-1])
+    patient_of_row = np.unique(np.asarray(groups), return_inverse=True)[1]
+    rows_by_patient = np.argsort(patient_of_row, kind="stable")
+    ends_of_patients = np.cumsum(np.bincount(patient_of_row))[:-1]
+    rows_of_patients = np.split(rows_by_patient, ends_of_patients)
     # Patients are put in random order, each with all his rows. A random order of single rows would
     # separate the labels of one patient, which are alike, and the null distribution would be too
     # narrow.
-    line = np.concatenate([blocks[i] for i in rng.permutation(len(blocks))])
-    source = np.empty(len(code), dtype=int)
+    order_of_patients = rng.permutation(len(rows_of_patients))
+    shuffled_rows = np.concatenate([rows_of_patients[patient] for patient in order_of_patients])
+    source = np.empty(len(patient_of_row), dtype=int)
     # Without the rotation, the first patient would always get the first rows of another patient.
-    source[order] = np.roll(line, int(rng.integers(len(line))))
+    source[rows_by_patient] = np.roll(shuffled_rows, int(rng.integers(len(shuffled_rows))))
     return source
 
 
@@ -342,10 +367,10 @@ def permute_within(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     >>> set(order[:2].tolist()), set(order[2:].tolist())
     ({0, 1}, {2, 3})
     """
-    code = np.unique(np.asarray(groups), return_inverse=True)[1]
-    source = np.arange(len(code))
-    for patient in range(int(code.max()) + 1):
-        rows = np.flatnonzero(code == patient)
+    patient_of_row = np.unique(np.asarray(groups), return_inverse=True)[1]
+    source = np.arange(len(patient_of_row))
+    for patient in range(int(patient_of_row.max()) + 1):
+        rows = np.flatnonzero(patient_of_row == patient)
         source[rows] = rng.permutation(rows)
     return source
 
@@ -490,50 +515,65 @@ def permutation_null(
     if n < 1 or any(scheme not in _PERMUTE for scheme in schemes):
         raise CadError(f"permutation schemes are {', '.join(SCHEMES)} and n >= 1: {schemes}, {n}")
     labels = np.asarray(y, dtype=float)
-    classes = np.asarray(truth, dtype=float)
-    against = "histology" if np.isfinite(classes).any() else "labels"
+    true_classes = np.asarray(truth, dtype=float)
+    against = "histology" if np.isfinite(true_classes).any() else "labels"
     if against == "labels":
         # Without histology the AUC can only be measured against the labels.
-        classes = consensus_truth(labels)[0]
-    if not ((classes == 1).any() and (classes == 0).any()):
+        true_classes, _ = consensus_truth(labels)
+    if not ((true_classes == 1).any() and (true_classes == 0).any()):
         raise CadError("the truth has one class only: there is no AUC to permute")
-    spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
+    uncertainty = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
     group = np.asarray(groups)
-    owner = group if patients is None else np.asarray(patients)
-    loop = partial(
-        _loop, estimator=estimator, X=X, y=labels, groups=group, eta=spread, patients=owner
+    patient_of_row = group if patients is None else np.asarray(patients)
+    validate_labelling = partial(
+        _loop,
+        estimator=estimator,
+        X=X,
+        y=labels,
+        groups=group,
+        eta=uncertainty,
+        patients=patient_of_row,
     )
+    # The labelling in which each row has its own label gives the AUC with the true labels.
     if observed is None:
-        (observed,) = _aucs_of_labellings(loop(np.arange(len(labels))), classes[None])
+        (observed,) = _aucs_of_labellings(
+            validate_labelling(np.arange(len(labels))), true_classes[None]
+        )
     if not np.isfinite(observed):
         raise CadError("the validation gives no AUC with the true labels: nothing to compare")
     # Each permutation has a random generator of its own. So permutation k does not depend on n, or
     # on the order or number of processes.
     permutations = []
     for number, scheme in enumerate(schemes):
-        for k in range(n):
-            rng = np.random.default_rng([seed, number, k])
-            permutations.append(_PERMUTE[scheme](owner, rng))
+        for permutation in range(n):
+            rng = np.random.default_rng([seed, number, permutation])
+            permutations.append(_PERMUTE[scheme](patient_of_row, rng))
     sources = np.array(permutations)
     # ``shared`` is None if a step of the pipeline before the learner uses labels, or if fits under
     # different labels cannot share work for another reason.
-    shared = SharedFolds.of(estimator, X, labels, group, owner.astype(str))
+    shared = SharedFolds.of(estimator, X, labels, group, patient_of_row.astype(str))
     batches: Iterable[tuple[int, np.ndarray]]
     if shared is None:
-        alone = Parallel(n_jobs=n_jobs, return_as="generator")(map(delayed(loop), sources))
-        batches = enumerate(alone, start=1)
+        scores_in_turn = Parallel(n_jobs=n_jobs, return_as="generator")(
+            map(delayed(validate_labelling), sources)
+        )
+        batches = enumerate(scores_in_turn, start=1)
     else:
         batches = shared.scores(
-            labels[sources], None if spread is None else spread[sources], n_jobs
+            labels[sources], None if uncertainty is None else uncertainty[sources], n_jobs
         )
+    # The scores come in the order of ``sources``, some permutations at a time.
     aucs: list[float] = []
     for n_done, scores in batches:
-        aucs += _aucs_of_labellings(scores, classes[sources[len(aucs) : len(aucs) + len(scores)]])
+        sources_of_batch = sources[len(aucs) : len(aucs) + len(scores)]
+        aucs += _aucs_of_labellings(scores, true_classes[sources_of_batch])
         if progress is not None:
             progress(n_done, len(sources))
-    rows = np.reshape(aucs, (len(schemes), n))
-    results = {scheme: _scheme(observed, row) for scheme, row in zip(schemes, rows, strict=True)}
-    return PermutationNull(observed, n, against, results)
+    aucs_of_schemes = np.reshape(aucs, (len(schemes), n))
+    results_by_scheme = {}
+    for scheme, scheme_aucs in zip(schemes, aucs_of_schemes, strict=True):
+        results_by_scheme[scheme] = _scheme(observed, scheme_aucs)
+    return PermutationNull(observed=observed, n=n, against=against, schemes=results_by_scheme)
 
 
 def _loop(
@@ -555,6 +595,7 @@ def _loop(
             estimator, X, y[source], groups=groups, eta=spread, patients=patients
         )
     except CadError:
+        # The permutation counts as failed; others may still succeed.
         return np.full((1, len(y)), np.nan)
     return predictions.centred[None]
 
@@ -573,12 +614,13 @@ def _aucs_of_labellings(scores: np.ndarray, truth: np.ndarray) -> list[float]:
 
 
 def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
-    usable = aucs[np.isfinite(aucs)]
-    failed = len(aucs) - len(usable)
-    # A failed permutation counts as if its AUC were at or above the observed AUC. So failures can
-    # only make the p-value larger.
-    p = (1 + int(np.sum(usable >= observed)) + failed) / (1 + len(aucs))
-    lower, upper = np.quantile(usable, [0.025, 0.975]) if len(usable) else (np.nan, np.nan)
+    """Compare the AUC with the true labels with the AUCs of one scheme's permutations."""
+    known_aucs = aucs[np.isfinite(aucs)]
+    failed = len(aucs) - len(known_aucs)
+    # The true labels count as one of the permutations. A failed permutation counts as if its AUC
+    # were at or above the observed AUC. So failures can only make the p-value larger.
+    p = (1 + int(np.sum(known_aucs >= observed)) + failed) / (1 + len(aucs))
+    lower, upper = np.quantile(known_aucs, [0.025, 0.975]) if len(known_aucs) else (np.nan, np.nan)
     evidence = "evidence" if p < SIGNIFICANT else "no evidence"
     return NullScheme(
         aucs=aucs,
@@ -586,6 +628,6 @@ def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
         p=p,
         lower=float(lower),
         upper=float(upper),
-        mean=float(usable.mean()) if len(usable) else float("nan"),
+        mean=float(known_aucs.mean()) if len(known_aucs) else float("nan"),
         evidence=f"{evidence} that images tell malignant from benign (p = {p:.3g})",
     )

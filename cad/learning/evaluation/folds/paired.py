@@ -191,12 +191,12 @@ def compare_with_rivals(
     >>> sorted(compared.probabilities)
     ['constant', 'guess', 'logistic']
     """
-    p = np.asarray(y, dtype=float)
-    believed = p if target is None else np.asarray(target, dtype=float)
+    labels = np.asarray(y, dtype=float)
+    readers_mean = labels if target is None else np.asarray(target, dtype=float)
     folds = folds_side_by_side(
         rivals,
         X,
-        p,
+        labels,
         groups=groups,
         front=front,
         fronts=fronts,
@@ -205,6 +205,8 @@ def compare_with_rivals(
         relabel=relabel,
         n_jobs=n_jobs,
     )
+    # Rivals that learn from histology need some. They get no ``eta`` and no ``relabel``, which are
+    # for readers' labels.
     if of_histology and truth is not None and np.isfinite(np.asarray(truth, dtype=float)).any():
         folds |= folds_side_by_side(
             of_histology,
@@ -216,36 +218,42 @@ def compare_with_rivals(
             patients=patients,
             n_jobs=n_jobs,
         )
-    tried = {key: _predicted_by_rival(rival, len(p)) for key, rival in folds.items()}
-    beside = {name: np.asarray(probability, dtype=float)}
-    for key, (made, _) in tried.items():
-        beside[key] = np.full(len(p), np.nan) if made is None else made.probability
-    beside[CONSTANT] = _mean_of_other_groups(p, np.asarray(groups).astype(str))
+    predictions_by_rival = {}
+    for rival_name, rival_folds in folds.items():
+        predictions_by_rival[rival_name] = _predicted_by_rival(rival_folds, len(labels))
+    probabilities_by_learner = {name: np.asarray(probability, dtype=float)}
+    for rival_name, (predictions, _) in predictions_by_rival.items():
+        probabilities_by_learner[rival_name] = (
+            np.full(len(labels), np.nan) if predictions is None else predictions.probability
+        )
+    probabilities_by_learner[CONSTANT] = _mean_of_other_groups(
+        labels, np.asarray(groups).astype(str)
+    )
     if truth is not None:
-        beside[READERS] = believed
-    owner = groups if patients is None else patients
-    ranked = {}
-    for key, (made, _) in tried.items():
-        if made is not None:
-            ranked[key] = made.centred
+        probabilities_by_learner[READERS] = readers_mean
+    patient_of_row = groups if patients is None else patients
+    comparable_log_odds = {}
+    for rival_name, (predictions, _) in predictions_by_rival.items():
+        if predictions is not None:
+            comparable_log_odds[rival_name] = predictions.centred
     if centred is not None:
-        ranked[name] = np.asarray(centred, dtype=float)
+        comparable_log_odds[name] = np.asarray(centred, dtype=float)
     result = compare_probabilities(
-        beside,
-        owner,
-        target=believed,
+        probabilities_by_learner,
+        patient_of_row,
+        target=readers_mean,
         truth=truth,
         reference=name,
-        centred=ranked,
+        centred=comparable_log_odds,
         n_folds=len(np.unique(np.asarray(groups).astype(str))),
     )
     notes = []
-    for learner_name in result.table["learner"]:
+    for learner in result.table["learner"]:
         note = ""
-        if learner_name in tried:
-            _, note = tried[learner_name]
+        if learner in predictions_by_rival:
+            _, note = predictions_by_rival[learner]
         notes.append(note)
-    return replace(result, table=result.table.assign(note=notes), centred=ranked)
+    return replace(result, table=result.table.assign(note=notes), centred=comparable_log_odds)
 
 
 def _predicted_by_rival(folds: list[Fold], n: int) -> tuple[OutOfFold | None, str]:
@@ -320,22 +328,31 @@ def compare_probabilities(
     arrays = {name: np.asarray(q, dtype=float) for name, q in probabilities.items()}
     if reference not in arrays:
         raise CadError(f"no learner {reference!r} to compare with: {', '.join(arrays)}")
-    order = dict(arrays)
+    # Values that order regions: a learner's probabilities, or, if they come from several folds, its
+    # centred log-odds, turned into numbers from 0 to 1.
+    ranking = dict(arrays)
     for name, log_odds in (centred or {}).items():
-        order[name] = np.asarray(expit(np.asarray(log_odds, dtype=float)))
-    code = np.unique(np.asarray(groups).astype(str), return_inverse=True)[1]
-    goals = {"readers": target, "histology": truth}
+        ranking[name] = np.asarray(expit(np.asarray(log_odds, dtype=float)))
+    patient_of_row = np.unique(np.asarray(groups).astype(str), return_inverse=True)[1]
+    truths = {"readers": target, "histology": truth}
     rows: list[dict[str, object]] = []
-    for against, goal in goals.items():
-        if goal is None:
+    for against, truth_or_mean in truths.items():
+        if truth_or_mean is None:
             continue
-        aim = np.asarray(goal, dtype=float)
-        if np.isfinite(aim).any():
+        truth_values = np.asarray(truth_or_mean, dtype=float)
+        if np.isfinite(truth_values).any():
             for learner in arrays:
                 # The readers' mean is not compared with itself.
                 if not (against == "readers" and learner == READERS):
                     rows += _measure_rows(
-                        against, learner, reference, arrays, order, aim, code, n_folds
+                        against=against,
+                        learner=learner,
+                        reference=reference,
+                        arrays=arrays,
+                        order=ranking,
+                        aim=truth_values,
+                        code=patient_of_row,
+                        n_folds=n_folds,
                     )
     if not rows:
         raise CadError("neither readers' scores nor histology to compare learners with")
@@ -343,10 +360,12 @@ def compare_probabilities(
         ["against", "measure"], key=lambda column: column.map(_ORDER), kind="stable"
     )
     table = table.reset_index(drop=True)
-    sentences = [_best_learner_sentence(table, against, reference) for against in goals]
-    return Rivals(table, " ".join(text for text in sentences if text), arrays, reference)
+    sentences = [_best_learner_sentence(table, against, reference) for against in truths]
+    sentence = " ".join(text for text in sentences if text)
+    return Rivals(table=table, sentence=sentence, probabilities=arrays, reference=reference)
 
 
+# Order of the truths, and that of the measures, in the table of rivals.
 _ORDER = {"readers": 0, "histology": 1, "kl": 0, "brier": 1, "auc": 2, "calibration_slope": 3}
 
 
@@ -360,8 +379,13 @@ def _measure_rows(
     code: np.ndarray,
     n_folds: int | None,
 ) -> list[dict[str, object]]:
+    """Return the rows of one learner against one truth (``aim``): a row for each measure.
+
+    ``arrays`` has the learners' probabilities, ``order`` the values by which they order regions,
+    and ``code`` the patient of every region.
+    """
     predicted = np.isfinite(aim) & np.isfinite(arrays[learner])
-    both = predicted & np.isfinite(arrays[reference])
+    both_predicted = predicted & np.isfinite(arrays[reference])
     rows: list[dict[str, object]] = []
     for measure in ("kl", "brier", "auc", "calibration_slope"):
         if measure == "kl" and against == "histology":
@@ -374,15 +398,22 @@ def _measure_rows(
             # constants is opposite to the order of the labels.
             continue
         # AUC and slope are computed from centred scores, which can be compared between folds.
-        scores = order if measure in ("auc", "calibration_slope") else arrays
-        q = scores[learner]
-        base = scores[reference]
-        value = _value_of_measure(measure, aim[predicted], q[predicted])
+        values_of_learners = order if measure in ("auc", "calibration_slope") else arrays
+        learner_values = values_of_learners[learner]
+        reference_values = values_of_learners[reference]
+        value = _value_of_measure(measure, aim[predicted], learner_values[predicted])
+        # A slope is best at 1 and not at an extreme, so a difference of slopes has no meaning.
         difference = lower = upper = np.nan
-        if learner != reference and both.any() and measure != "calibration_slope":
+        if learner != reference and both_predicted.any() and measure != "calibration_slope":
             difference, lower, upper = _paired_difference(
-                measure, aim[both], q[both], base[both], code[both], n_folds
+                measure,
+                aim=aim[both_predicted],
+                q=learner_values[both_predicted],
+                base=reference_values[both_predicted],
+                code=code[both_predicted],
+                n_folds=n_folds,
             )
+        # Where the interval is not known (NaN), nothing is shown beyond chance.
         rows.append(
             {
                 "against": against,
@@ -401,10 +432,13 @@ def _measure_rows(
 
 
 def _value_of_measure(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
+    """Return a measure of the values ``q`` against truth or readers' mean; NaN without a region."""
     if len(aim) == 0:
         return float("nan")
+    # An AUC needs two classes, so a readers' mean counts as malignant above .5.
     if measure == "auc":
-        return metrics.auc(metrics.consensus_truth(aim)[0], q)
+        majority, _ = metrics.consensus_truth(aim)
+        return metrics.auc(majority, q)
     return MEASURED[measure](aim, q)
 
 
@@ -427,30 +461,35 @@ def _paired_difference(
     n_folds: int | None,
 ) -> tuple[float, float, float]:
     """Return a learner's measure minus that of the reference, and the ends of its 95 % interval."""
+    # Patients are numbered anew, because ``code`` may lack some of the patients.
     patient = np.unique(code, return_inverse=True)[1]
-    n = int(patient.max()) + 1
+    patients = int(patient.max()) + 1
     if measure == "auc":
-        truth = metrics.consensus_truth(aim)[0]
-        value, variance = _auc_difference(truth == 1, q, base, patient)
+        majority, _ = metrics.consensus_truth(aim)
+        value, variance = _auc_difference(majority == 1, q, base, patient)
         variance *= training_inflation(n_folds)
     else:
-        sums = np.bincount(
-            patient, _losses_of_regions(measure, aim, q) - _losses_of_regions(measure, aim, base), n
-        )
-        size = np.bincount(patient, minlength=n).astype(float)
+        learner_losses = _losses_of_regions(measure, aim, q)
+        reference_losses = _losses_of_regions(measure, aim, base)
+        difference_of_patients = np.bincount(patient, learner_losses - reference_losses, patients)
+        regions_of_patients = np.bincount(patient, minlength=patients).astype(float)
+        # KL is a sum over regions, and the Brier score a mean. A mean is a ratio of two sums over
+        # patients, so a patient deviates from it by his sum minus the mean times his regions.
         if measure == "kl":
-            value = float(sums.sum())
-            deviation = sums - sums.mean()
-            total = 1.0
+            value = float(difference_of_patients.sum())
+            deviation = difference_of_patients - difference_of_patients.mean()
+            divisor = 1.0
         else:
-            total = float(size.sum())
-            value = float(sums.sum() / total)
-            deviation = sums - value * size
-        variance = n / (n - 1) * float(deviation @ deviation) / total**2 if n > 1 else float("nan")
-    if n < 2 or not np.isfinite(variance):
+            divisor = float(regions_of_patients.sum())
+            value = float(difference_of_patients.sum() / divisor)
+            deviation = difference_of_patients - value * regions_of_patients
+        variance = float("nan")
+        if patients > 1:
+            variance = patients / (patients - 1) * float(deviation @ deviation) / divisor**2
+    if patients < 2 or not np.isfinite(variance):
         return value, float("nan"), float("nan")
-    half = float(student.ppf(0.975, n - 1) * np.sqrt(max(variance, 0.0)))
-    return value, value - half, value + half
+    half_interval = float(student.ppf(0.975, patients - 1) * np.sqrt(max(variance, 0.0)))
+    return value, value - half_interval, value + half_interval
 
 
 def _auc_difference(
@@ -463,18 +502,24 @@ def _auc_difference(
     """
     if y.all() or not y.any():
         return float("nan"), float("nan")
-    value, without, _ = auc_without_each_patient(y, q, patient)
-    value_of_base, without_of_base, _ = auc_without_each_patient(y, base, patient)
+    auc, without, _ = auc_without_each_patient(y, q, patient)
+    auc_of_base, without_of_base, _ = auc_without_each_patient(y, base, patient)
     differences = without - without_of_base
+    # Without a patient whose regions are all of a class, there may be no AUC.
     differences = differences[np.isfinite(differences)]
-    n = len(differences)
-    if n < 2:
-        return value - value_of_base, float("nan")
-    variance = (n - 1) / n * float(np.sum((differences - differences.mean()) ** 2))
-    return value - value_of_base, variance
+    patients = len(differences)
+    if patients < 2:
+        return auc - auc_of_base, float("nan")
+    variance = (patients - 1) / patients * float(np.sum((differences - differences.mean()) ** 2))
+    return auc - auc_of_base, variance
 
 
 def _best_learner_sentence(table: pd.DataFrame, against: str, reference: str) -> str:
+    """Return a sentence on the best learner against one truth; empty if the reference has no value.
+
+    It says whether the best learner, or the next one if the reference is best, differs from the
+    reference by more than chance.
+    """
     measure = _JUDGED_BY[against]
     rows = table[(table["against"] == against) & (table["measure"] == measure)]
     # Only learners that predicted all regions are compared, because a sum over fewer regions is
@@ -482,40 +527,45 @@ def _best_learner_sentence(table: pd.DataFrame, against: str, reference: str) ->
     rows = rows[np.isfinite(rows["value"]) & (rows["n"] == rows["n"].max())]
     if rows.empty or reference not in set(rows["learner"]):
         return ""
-    ranked = rows.sort_values("value", kind="stable")
-    best = ranked.iloc[0]
-    name = _NAMES[measure]
+    best_first = rows.sort_values("value", kind="stable")
+    best = best_first.iloc[0]
+    measure_name = _NAMES[measure]
+    # KL is a sum over all regions, and so much larger than a Brier score.
     digits = 1 if measure == "kl" else 3
-    value = float(rows.loc[rows["learner"] == reference, "value"].iloc[0])
-    start = f"Against {_TITLES[against]} ({name}, smaller is better)"
+    reference_value = float(rows.loc[rows["learner"] == reference, "value"].iloc[0])
+    start = f"Against {_TITLES[against]} ({measure_name}, smaller is better)"
     if best["learner"] == reference:
-        if len(ranked) == 1:
+        if len(best_first) == 1:
             return f"{start} there is no rival to {reference}."
-        second = ranked.iloc[1]
+        second = best_first.iloc[1]
         verdict = "more than chance" if second["beyond_chance"] else "within chance"
         return (
-            f"{start} {reference} is best, {value:.{digits}f}; next {second['learner']}, "
+            f"{start} {reference} is best, {reference_value:.{digits}f}; next {second['learner']}, "
             f"{second['value']:.{digits}f}, {verdict}."
         )
     verdict = "larger than chance" if best["beyond_chance"] else "within chance"
     return (
-        f"{start} {best['learner']} is best, {best['value']:.{digits}f} against {value:.{digits}f} "
-        f"of {reference}: the difference is {verdict} "
+        f"{start} {best['learner']} is best, {best['value']:.{digits}f} against "
+        f"{reference_value:.{digits}f} of {reference}: the difference is {verdict} "
         f"([{best['lower']:.{digits}f}, {best['upper']:.{digits}f}])."
     )
 
 
 def _mean_of_other_groups(p: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Return for every region the mean label of the regions of all other groups."""
-    code = np.unique(group, return_inverse=True)[1]
-    read = np.isfinite(p)
-    sums = np.bincount(code, np.where(read, p, 0.0))
-    counts = np.bincount(code, read.astype(float))
-    n_training = counts.sum() - counts
+    group_of_row = np.unique(group, return_inverse=True)[1]
+    has_label = np.isfinite(p)
+    sums = np.bincount(group_of_row, np.where(has_label, p, 0.0))
+    counts = np.bincount(group_of_row, has_label.astype(float))
+    counts_of_others = counts.sum() - counts
+    sums_of_others = sums.sum() - sums
     mean = np.divide(
-        sums.sum() - sums, n_training, out=np.full(len(sums), np.nan), where=n_training > 0
+        sums_of_others,
+        counts_of_others,
+        out=np.full(len(sums), np.nan),
+        where=counts_of_others > 0,
     )
-    return np.asarray(mean[code])
+    return np.asarray(mean[group_of_row])
 
 
 def _fold_note(folds: list[Fold]) -> str:

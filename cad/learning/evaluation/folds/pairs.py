@@ -69,30 +69,43 @@ def pairs_left_out_auc(
     1.0
     """
     labels = np.asarray(y, dtype=float)
-    classes = np.asarray(truth, dtype=float)
-    owner = np.asarray(patients).astype(str)
+    true_classes = np.asarray(truth, dtype=float)
+    patient_of_row = np.asarray(patients).astype(str)
     spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
+    names = np.unique(patient_of_row)
+    # Every two patients, and every patient with himself.
+    pairs_of_patients = [*combinations(names, 2), *((name, name) for name in names)]
     comparisons = []
-    for first, second in [*combinations(np.unique(owner), 2), *((p, p) for p in np.unique(owner))]:
-        malignant, benign = _compared_rows(classes, owner, first, second)
+    for first, second in pairs_of_patients:
+        malignant, benign = _compared_rows(true_classes, patient_of_row, first, second)
+        # Without a pair of a malignant and a benign region no fit is needed.
         if len(malignant):
             comparisons.append((first, second, malignant, benign))
+    # The arguments of ``fit_fold`` for each comparison, which leaves the two patients out as one
+    # group. The fitted estimator is not kept, and no labels are learned.
+    keep = False
+    relabel = None
     pieces = []
     for first, second, _, _ in comparisons:
-        group = np.where((owner == first) | (owner == second), _LEFT_OUT, "")
-        pieces.append((estimator, _LEFT_OUT, False, X, labels, spread, None, group, owner))
+        group = np.where((patient_of_row == first) | (patient_of_row == second), _LEFT_OUT, "")
+        pieces.append(
+            (estimator, _LEFT_OUT, keep, X, labels, spread, relabel, group, patient_of_row)
+        )
     folds = crossval.each_piece(crossval.fit_fold, pieces, n_jobs)
-    won = 0.0
-    compared = 0
+    won_pairs = 0.0
+    compared_pairs = 0
     for (first, second, malignant, benign), fold in zip(comparisons, folds, strict=True):
         if fold.error:
             raise CadError(f"the model without {first} and {second} failed: {fold.error}")
         score = np.full(len(labels), np.nan)
-        score[fold.rows] = crossval.centred_scores(fold.probability, fold.decision, 0.0)
+        # The two regions of a pair are scored by one model, so no base needs to be subtracted.
+        score[fold.rows] = crossval.centred_scores(fold.probability, fold.decision, base=0.0)
         difference = score[malignant] - score[benign]
-        won += float(np.sum(difference > 0) + np.sum(difference == 0) / 2)
-        compared += len(malignant)
-    return won / compared if compared else float("nan")
+        won_pairs += float(np.sum(difference > 0) + np.sum(difference == 0) / 2)
+        compared_pairs += len(malignant)
+    if compared_pairs == 0:
+        return float("nan")
+    return won_pairs / compared_pairs
 
 
 def _compared_rows(
@@ -107,9 +120,11 @@ def _compared_rows(
     """
     malignant = []
     benign = []
+    # Both orders of the two men; if they are the same man, the keys of a dict count him once.
     for patient, other_patient in dict.fromkeys([(first, second), (second, first)]):
-        sick = np.flatnonzero((owner == patient) & (classes == 1))
-        well = np.flatnonzero((owner == other_patient) & (classes == 0))
-        malignant.append(np.repeat(sick, len(well)))
-        benign.append(np.tile(well, len(sick)))
+        malignant_rows = np.flatnonzero((owner == patient) & (classes == 1))
+        benign_rows = np.flatnonzero((owner == other_patient) & (classes == 0))
+        # Each malignant row is paired with each benign row.
+        malignant.append(np.repeat(malignant_rows, len(benign_rows)))
+        benign.append(np.tile(benign_rows, len(malignant_rows)))
     return np.concatenate(malignant), np.concatenate(benign)

@@ -56,6 +56,7 @@ class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Return the checked values of X, and whether each row is malignant."""
         if self.n_features < 1:
             raise ValueError(f"n_features must be at least 1, found {self.n_features}")
         values, labels = validate_data(self, X, y, dtype=float)
@@ -65,6 +66,7 @@ class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return values, positive
 
     def _rank(self, X: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the score of every column, and the indices of the columns to keep, best first."""
         scores = self._scores(X, positive)
         return scores, np.argsort(-scores, kind="stable")[: self.n_features]
 
@@ -72,6 +74,7 @@ class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _get_support_mask(self) -> np.ndarray:
+        """Return whether each column is kept; scikit-learn calls this method."""
         check_is_fitted(self)
         mask = np.zeros(len(self.scores_), dtype=bool)
         mask[self.order_] = True
@@ -116,7 +119,8 @@ class MutualInformationSelector(_Selector):
         self.bins = bins
 
     def _scores(self, X: np.ndarray, positive: np.ndarray) -> np.ndarray:
-        return column_information(quantile_codes(X, self.bins), positive.astype(int), self.bins)
+        codes = quantile_codes(X, self.bins)
+        return column_information(codes, positive.astype(int), self.bins)
 
 
 class MRMRSelector(MutualInformationSelector):
@@ -133,16 +137,20 @@ class MRMRSelector(MutualInformationSelector):
     """
 
     def _rank(self, X: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return every column's information on the class, and the chosen columns, first to last."""
         codes = quantile_codes(X, self.bins)
         relevance = column_information(codes, positive.astype(int), self.bins)
         redundancy = np.zeros_like(relevance)
-        ranked: list[int] = []
-        for step in range(min(self.n_features, X.shape[1])):
-            gain = relevance - redundancy / max(step, 1)
-            gain[ranked] = -np.inf
-            ranked.append(int(np.argmax(gain)))
-            redundancy += column_information(codes, codes[:, ranked[-1]], self.bins)
-        return relevance, np.array(ranked)
+        chosen: list[int] = []
+        for chosen_before in range(min(self.n_features, X.shape[1])):
+            # ``redundancy`` is a sum over the columns chosen before; at first there is none.
+            gain = relevance - redundancy / max(chosen_before, 1)
+            # No column is chosen twice.
+            gain[chosen] = -np.inf
+            best = int(np.argmax(gain))
+            chosen.append(best)
+            redundancy += column_information(codes, codes[:, best], self.bins)
+        return relevance, np.array(chosen)
 
 
 class StabilitySelector(_Selector):
@@ -183,18 +191,21 @@ class StabilitySelector(_Selector):
             every row counts as a patient of its own.
         """
         values, positive = self._checked(X, y)
-        owner = np.arange(len(values)) if groups is None else np.asarray(groups)
-        patients, code = np.unique(owner, return_inverse=True)
+        patient_of_row = np.arange(len(values)) if groups is None else np.asarray(groups)
+        patients, patient_code = np.unique(patient_of_row, return_inverse=True)
         rng = np.random.default_rng(self.random_state)
-        chosen = np.zeros(values.shape[1])
+        times_chosen = np.zeros(values.shape[1])
         for _ in range(self.resamples):
-            drawn = rng.permutation(len(patients))[: (len(patients) + 1) // 2]
-            rows = np.isin(code, drawn)
-            if positive[rows].all() or not positive[rows].any():
+            # Half of the patients; of an odd number, the larger half.
+            drawn_patients = rng.permutation(len(patients))[: (len(patients) + 1) // 2]
+            in_half = np.isin(patient_code, drawn_patients)
+            # A half of one class only chooses nothing.
+            if positive[in_half].all() or not positive[in_half].any():
                 continue
-            t = welch_t(values[rows], positive[rows])
-            chosen[np.argsort(-t, kind="stable")[: self.n_features]] += 1
-        self.scores_ = chosen / self.resamples
+            t_of_half = welch_t(values[in_half], positive[in_half])
+            best_columns = np.argsort(-t_of_half, kind="stable")[: self.n_features]
+            times_chosen[best_columns] += 1
+        self.scores_ = times_chosen / self.resamples
         # Columns that were chosen most often come first. Among equally frequent columns, the one
         # with the larger t statistic comes first.
         t = welch_t(values, positive)
@@ -233,16 +244,20 @@ def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
     >>> bool(t[0] > 5), float(t[1])
     (True, 0.0)
     """
-    a = X[positive]
-    b = X[~positive]
-    if min(len(a), len(b)) < 2:
+    malignant = X[positive]
+    benign = X[~positive]
+    # One row has no variance.
+    if min(len(malignant), len(benign)) < 2:
         return np.zeros(X.shape[1])
-    variance = a.var(axis=0, ddof=1) / len(a) + b.var(axis=0, ddof=1) / len(b)
-    difference = np.abs(a.mean(axis=0) - b.mean(axis=0))
-    scale = np.abs(X).max(axis=0, initial=0.0)
-    usable = np.sqrt(variance) > 1e-12 * scale  # a constant column varies only by rounding errors
+    malignant_variance = malignant.var(axis=0, ddof=1) / len(malignant)
+    benign_variance = benign.var(axis=0, ddof=1) / len(benign)
+    difference = np.abs(malignant.mean(axis=0) - benign.mean(axis=0))
+    largest_value = np.abs(X).max(axis=0, initial=0.0)
+    standard_error = np.sqrt(malignant_variance + benign_variance)
+    # A constant column varies only by rounding errors, which grow with its values.
+    usable = standard_error > 1e-12 * largest_value
     statistic: np.ndarray = np.divide(
-        difference, np.sqrt(variance), out=np.zeros(X.shape[1]), where=usable
+        difference, standard_error, out=np.zeros(X.shape[1]), where=usable
     )
     return statistic
 
@@ -269,6 +284,7 @@ def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
     [0, 0, 1, 1]
     """
     edges = np.quantile(X, np.linspace(0, 1, bins + 1)[1:-1], axis=0)
+    # The number of a value's group is the number of edges below the value.
     return np.asarray((X[None, :, :] > edges[:, None, :]).sum(axis=0))
 
 
@@ -291,12 +307,16 @@ def column_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.nd
     >>> column_information(codes, np.array([0, 0, 1, 1]), bins=2).round(3).tolist()
     [0.693, 0.0]
     """
-    n, d = codes.shape
-    flat = codes + bins * np.arange(d)
-    joint = np.empty((bins, d * bins))
+    rows, columns = codes.shape
+    # Each column gets numbers of its own, so that all columns are counted at once.
+    shifted_codes = codes + bins * np.arange(columns)
+    counts = np.empty((bins, columns * bins))
     for value in range(bins):
-        joint[value] = np.bincount(flat[other == value].ravel(), minlength=d * bins)
-    p = joint.reshape(bins, d, bins) / n
-    expected = p.sum(axis=0, keepdims=True) * p.sum(axis=2, keepdims=True)
-    ratio = np.divide(p, expected, out=np.ones_like(p), where=p > 0)
-    return np.asarray((p * np.log(ratio)).sum(axis=(0, 2)))
+        counts[value] = np.bincount(shifted_codes[other == value].ravel(), minlength=columns * bins)
+    # The axes are the vector's value, the column, and the column's value. The expected shares are
+    # those of a column and a vector that are independent.
+    shares = counts.reshape(bins, columns, bins) / rows
+    expected_shares = shares.sum(axis=0, keepdims=True) * shares.sum(axis=2, keepdims=True)
+    # A pair of values that does not occur adds nothing; the logarithm of 1 is 0.
+    ratio = np.divide(shares, expected_shares, out=np.ones_like(shares), where=shares > 0)
+    return np.asarray((shares * np.log(ratio)).sum(axis=(0, 2)))

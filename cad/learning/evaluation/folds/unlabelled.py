@@ -38,21 +38,18 @@ class SemiSupervisedPipeline(Pipeline):  # type: ignore[misc]
         """
         values = np.asarray(y, dtype=float)
         labelled = np.flatnonzero(values != UNLABELLED)
-        name, learner = self.steps[-1]
-        of_learner = {}
-        of_front = {}
+        learner_name, learner = self.steps[-1]
+        learner_keywords = {}
+        front_keywords = {}
         for parameter, array in params.items():
-            if parameter.startswith(f"{name}__"):
-                of_learner[parameter] = array
+            if parameter.startswith(f"{learner_name}__"):
+                learner_keywords[parameter.removeprefix(f"{learner_name}__")] = array
             else:
-                of_front[parameter] = np.asarray(array)[labelled]
-        front = Pipeline(self.steps[:-1])
-        front.fit(_safe_indexing(X, labelled), values[labelled], **of_front)
-        learner.fit(
-            front.transform(X),
-            values,
-            **{key.removeprefix(f"{name}__"): value for key, value in of_learner.items()},
-        )
+                # The steps before the learner see labelled rows only.
+                front_keywords[parameter] = np.asarray(array)[labelled]
+        earlier_steps = Pipeline(self.steps[:-1])
+        earlier_steps.fit(_safe_indexing(X, labelled), values[labelled], **front_keywords)
+        learner.fit(earlier_steps.transform(X), values, **learner_keywords)
         return self
 
 
@@ -76,5 +73,9 @@ def labels_told(estimator: Any, y: np.ndarray) -> np.ndarray:
     >>> labels_told(pipeline, np.array([0.0, 1.0, np.nan])).tolist()
     [0.0, 1.0, -1.0]
     """
-    pipeline = getattr(estimator, "estimator", estimator)  # the pipeline inside a search
-    return np.nan_to_num(y, nan=UNLABELLED) if isinstance(pipeline, SemiSupervisedPipeline) else y
+    # A search holds the pipeline in its attribute ``estimator``.
+    pipeline = getattr(estimator, "estimator", estimator)
+    labels = y
+    if isinstance(pipeline, SemiSupervisedPipeline):
+        labels = np.nan_to_num(y, nan=UNLABELLED)
+    return labels

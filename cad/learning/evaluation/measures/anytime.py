@@ -43,7 +43,9 @@ RATES = np.geomspace(0.02, 50.0, 60)
 # Below it the cost is the empirical Bernstein cost, else Hoeffding's cost (see the module's
 # docstring).
 _BERNSTEIN = 0.9
+# Below this share the factor of the empirical Bernstein cost is computed by a series.
 _NEAR = 1e-5
+# Largest number of Newton's steps in a search for a bound, and the step at which the search ends.
 _NEWTON = 60
 _SETTLED = 1e-12
 
@@ -113,20 +115,22 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     [6.191, 6.391]
     """
     log_weights = np.log(weights)
-    aim = np.log(threshold)
-    # Each rate has a value of s at which its term alone reaches the threshold. The least of these
-    # values is the start, because the root is not above it. The logarithm of the sum is convex in
-    # s, so Newton's steps go down from the start to the root and never pass it.
-    s = ((aim - log_weights + cost) / rates).min(axis=1)
+    log_threshold = np.log(threshold)
+    # The bound of a patient is the root s of an equation: the logarithm of the sum is that of the
+    # threshold. Each rate has a value of s at which its term alone reaches the threshold. The least
+    # of these values is the start, because the root is not above it. The logarithm of the sum is
+    # convex in s, so Newton's steps go down from the start to the root and never pass it.
+    bound = ((log_threshold - log_weights + cost) / rates).min(axis=1)
     for _ in range(_NEWTON):
-        exponents = log_weights + rates * s[:, None] - cost
-        total = logsumexp(exponents, axis=1)
-        slope = np.exp(exponents - total[:, None]) @ rates
-        step = (total - aim) / slope
-        s = s - step
+        exponents = log_weights + rates * bound[:, None] - cost
+        log_total = logsumexp(exponents, axis=1)
+        slope_of_log_total = np.exp(exponents - log_total[:, None]) @ rates
+        step = (log_total - log_threshold) / slope_of_log_total
+        bound = bound - step
+        # All bounds have settled.
         if np.abs(step).max(initial=0.0) < _SETTLED:
             break
-    return np.asarray(s)
+    return np.asarray(bound)
 
 
 def confidence_sequence(
@@ -162,31 +166,41 @@ def confidence_sequence(
     >>> bool(sequence.high[-1] < 0)
     True
     """
-    d = np.asarray(difference, dtype=float)
-    low = np.broadcast_to(np.asarray(lowest, dtype=float), d.shape)
-    high = np.broadcast_to(np.asarray(highest, dtype=float), d.shape)
+    differences = np.asarray(difference, dtype=float)
+    low = np.broadcast_to(np.asarray(lowest, dtype=float), differences.shape)
+    high = np.broadcast_to(np.asarray(highest, dtype=float), differences.shape)
     if not 0 < level < 1:
         raise CadError(f"level {level}, must lie between 0 and 1")
-    inside = (low - 1e-9 <= d) & (d <= high + 1e-9)
+    # A difference may lie on its end, and beyond it by a rounding error.
+    inside = (low - 1e-9 <= differences) & (differences <= high + 1e-9)
     if not inside.all():
-        i = int(np.argmin(inside))
+        first_outside = int(np.argmin(inside))
         raise CadError(
-            f"the difference of patient number {i + 1} is {d[i]}, "
-            f"outside of what was possible: [{low[i]}, {high[i]}]"
+            f"the difference of patient number {first_outside + 1} is "
+            f"{differences[first_outside]}, outside of what was possible: "
+            f"[{low[first_outside]}, {high[first_outside]}]"
         )
-    count = np.arange(1, len(d) + 1)
-    mean = d.cumsum() / count
-    # The guess g_i of a patient's difference is the mean difference of the patients before him.
-    guess = np.clip(np.concatenate([[0.0], mean[:-1]])[: len(d)], low, high)
-    cost = _cost_by_rate(d - guess, high - low).cumsum(axis=0)
+    patients_so_far = np.arange(1, len(differences) + 1)
+    mean = differences.cumsum() / patients_so_far
+    # The guess g_i of a patient's difference is the mean difference of the patients before him, 0
+    # for the first patient. A guess outside the patient's ends could only be wrong, so it is
+    # clipped. Without any patient there is no guess.
+    mean_before = np.concatenate([[0.0], mean[:-1]])[: len(differences)]
+    guesses = np.clip(mean_before, low, high)
+    summed_costs = _cost_by_rate(differences - guesses, high - low).cumsum(axis=0)
     weights = np.full(len(RATES), 1.0 / len(RATES))
-    radius = mixture_bound(cost, RATES, weights, 2.0 / (1.0 - level)) / count
+    # Each of the two ends of an interval may be wrong with half the probability of an error.
+    threshold = 2.0 / (1.0 - level)
+    radius = mixture_bound(summed_costs, RATES, weights, threshold) / patients_so_far
     # The mean of the expectations m_i cannot lie below the mean of the least possible differences,
     # or above the mean of the largest ones. The interval is cut off there.
-    mean_low = low.cumsum() / count
-    mean_high = high.cumsum() / count
+    mean_low = low.cumsum() / patients_so_far
+    mean_high = high.cumsum() / patients_so_far
     return Anytime(
-        mean, np.maximum(mean - radius, mean_low), np.minimum(mean + radius, mean_high), level
+        mean=mean,
+        low=np.maximum(mean - radius, mean_low),
+        high=np.minimum(mean + radius, mean_high),
+        level=level,
     )
 
 
@@ -196,16 +210,21 @@ def _cost_by_rate(residual: Array, width: Array) -> Array:
     The module's docstring defines costs and rates. ``residual`` is each patient's difference minus
     its guess, and ``width`` the width of the range in which the difference lies.
     """
-    share = width[:, None] * RATES
-    hoeffding = share**2 / 8
-    bernstein = share < _BERNSTEIN
+    rate_times_width = width[:, None] * RATES
+    hoeffding = rate_times_width**2 / 8
+    # Where the product of rate and width is near 1 or above, the empirical Bernstein cost is very
+    # large or not defined, and Hoeffding's cost takes its place.
+    is_bernstein = rate_times_width < _BERNSTEIN
     # The factor of the empirical Bernstein cost is psi(l) = (-log(1 - c l) - c l) / c^2, with c the
     # width hi_i - lo_i. Near c l = 0 the numerator would be mostly a rounding error, so a series
-    # takes its place.
-    is_near = share < _NEAR
-    within = np.where(bernstein & ~is_near, share, 0.5)
-    ratio = np.where(is_near, 0.5 + share / 3, (-np.log1p(-within) - within) / within**2)
-    return np.where(bernstein, RATES**2 * ratio * residual[:, None] ** 2, hoeffding)
+    # takes its place. Where the formula is not used, it is computed at .5, which gives no warning.
+    is_near = rate_times_width < _NEAR
+    safe_product = np.where(is_bernstein & ~is_near, rate_times_width, 0.5)
+    series = 0.5 + rate_times_width / 3
+    formula = (-np.log1p(-safe_product) - safe_product) / safe_product**2
+    psi_per_squared_rate = np.where(is_near, series, formula)
+    empirical_bernstein = RATES**2 * psi_per_squared_rate * residual[:, None] ** 2
+    return np.where(is_bernstein, empirical_bernstein, hoeffding)
 
 
 def brier_differences(
@@ -239,23 +258,26 @@ def brier_differences(
     >>> brier_differences([0.5], [1.0], [1], ["sub-1"])[1].tolist()
     [-0.25]
     """
-    p = np.asarray(champion, dtype=float)
-    q = np.asarray(challenger, dtype=float)
+    of_champion = np.asarray(champion, dtype=float)
+    of_challenger = np.asarray(challenger, dtype=float)
     y = np.asarray(truth, dtype=float)
-    names, first, owner = np.unique(
+    # ``np.unique`` sorts the names. The order of first regions is restored below.
+    names, first_region, patient_of_region = np.unique(
         np.asarray(patients, dtype=str), return_index=True, return_inverse=True
     )
-    where_malignant = (q - 1) ** 2 - (p - 1) ** 2
-    where_benign = q**2 - p**2
-    regions = np.bincount(owner).astype(float)
+    where_malignant = (of_challenger - 1) ** 2 - (of_champion - 1) ** 2
+    where_benign = of_challenger**2 - of_champion**2
+    regions_of_patient = np.bincount(patient_of_region).astype(float)
     actual = np.where(y > 0.5, where_malignant, where_benign)
-    order = np.argsort(first)
+    order_of_patients = np.argsort(first_region)
+    # The actual difference, and the least and the largest one that were possible.
     columns = []
     for values in (
         actual,
         np.minimum(where_malignant, where_benign),
         np.maximum(where_malignant, where_benign),
     ):
-        of_patient = np.bincount(owner, values) / regions
-        columns.append(of_patient[order])
-    return [str(name) for name in names[order]], columns[0], columns[1], columns[2]
+        mean_of_patient = np.bincount(patient_of_region, values) / regions_of_patient
+        columns.append(mean_of_patient[order_of_patients])
+    difference, lowest, highest = columns
+    return [str(name) for name in names[order_of_patients]], difference, lowest, highest

@@ -29,6 +29,7 @@ _NEAREST = 1e-15
 # Absolute value of the centred log-odds for a probability of 0 or 1, whatever the base log-odds of
 # the fold. It is larger than the absolute value of all other centred log-odds.
 _CERTAIN = 100.0
+# Digits after the point to which centred log-odds are rounded.
 _DIGITS = 10
 # Probabilities of training rows are clipped to this distance from 0 and 1 before their spread is
 # measured. Readers' scores of five steps are farther from 0 and 1 than this.
@@ -54,8 +55,10 @@ def base_log_odds(labels: ArrayLike) -> float:
     """
     known_labels = np.asarray(labels, dtype=float)
     known_labels = known_labels[np.isfinite(known_labels)]
+    # Without a label there is nothing to subtract.
     if not len(known_labels):
         return 0.0
+    # The log-odds of a mean of 0 or 1 would be infinite.
     half = 0.5 / len(known_labels)
     return float(logit(np.clip(known_labels.mean(), half, 1 - half)))
 
@@ -76,6 +79,7 @@ def spread_of_log_odds(probability: ArrayLike) -> float:
     """
     q = np.asarray(probability, dtype=float)
     q = q[np.isfinite(q)]
+    # Without a probability there is no spread.
     if not len(q):
         return 0.0
     return float(np.std(logit(np.clip(q, _SPREAD_CLIP, 1 - _SPREAD_CLIP))))
@@ -100,11 +104,11 @@ def stretches(spreads: ArrayLike) -> np.ndarray:
     >>> stretches([1.0, 2.0, 4.0, 0.0]).tolist()
     [2.0, 1.0, 0.5, 0.0]
     """
-    values = np.asarray(spreads, dtype=float)
-    tells = values > _NO_SPREAD
-    factors = np.where(np.isnan(values), np.nan, 0.0)
-    if tells.any():
-        factors[tells] = np.median(values[tells]) / values[tells]
+    spread_of_model = np.asarray(spreads, dtype=float)
+    has_spread = spread_of_model > _NO_SPREAD
+    factors = np.where(np.isnan(spread_of_model), np.nan, 0.0)
+    if has_spread.any():
+        factors[has_spread] = np.median(spread_of_model[has_spread]) / spread_of_model[has_spread]
     return factors
 
 
@@ -137,7 +141,9 @@ def centred_log_odds(
     # The difference from the base log-odds is rounded, because models that predict exactly their
     # base rate must not be ordered by rounding errors.
     difference = logit(np.clip(q, _NEAREST, 1 - _NEAREST)) - base
-    odds = np.round(difference * np.asarray(stretch, dtype=float), _DIGITS) + common
+    stretched = difference * np.asarray(stretch, dtype=float)
+    odds = np.round(stretched, _DIGITS) + common
+    # Probabilities that were clipped stay below, or above, all others.
     odds = np.where(q <= _NEAREST, -_CERTAIN, odds)
     return np.where(q >= 1 - _NEAREST, _CERTAIN, odds)
 
@@ -167,7 +173,11 @@ def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     >>> ranked(np.array([0.5, 2.0, 3.0]), np.array([0.0, 1.0, 2.0, 4.0])).tolist()
     [0.25, 0.625, 0.75]
     """
-    line = np.sort(others[np.isfinite(others)])
-    # Equal values count one half, as in the AUC.
-    below = np.searchsorted(line, values) + np.searchsorted(line, values, "right")
-    return np.where(np.isnan(values), np.nan, below / (2 * max(len(line), 1)))
+    sorted_others = np.sort(others[np.isfinite(others)])
+    # Equal values count one half, as in the AUC: the number of smaller values and the number of
+    # smaller or equal values are added, and the sum is divided by twice the number of values.
+    smaller = np.searchsorted(sorted_others, values)
+    smaller_or_equal = np.searchsorted(sorted_others, values, "right")
+    twice_below = smaller + smaller_or_equal
+    # Without other patients every rank is 0.
+    return np.where(np.isnan(values), np.nan, twice_below / (2 * max(len(sorted_others), 1)))

@@ -151,40 +151,41 @@ def compare_with_truth(
     >>> compared.n, compared.unknown, round(compared.auc.value, 3)
     (6, 1, 0.889)
     """
-    judged = np.isfinite(truth)
-    predicted = np.isfinite(score)
-    if not (judged & predicted).any():
+    has_truth = np.isfinite(truth)
+    has_score = np.isfinite(score)
+    if not (has_truth & has_score).any():
         return None
     cases = _cases(truth, target, score, patients, centred)
-    resampled = _intervals(cases, bootstraps, seed)
+    measures_by_name = _intervals(cases, bootstraps, seed)
+    # From here on, only regions with a truth and a score.
     y = cases.truth
     q = cases.score
     group = cases.patients
     ranking = cases.ranking
-    curves = enough_patients(y, group)
-    of_probability = curves and cases.is_probability
+    has_curves = enough_patients(y, group)
+    has_probability_curves = has_curves and cases.is_probability
     return Comparison(
         n=len(y),
         patients=len(np.unique(group)),
         positive=int(y.sum()),
         negative=int((1 - y).sum()),
-        unknown=int((~judged).sum()),
-        not_predicted=int((judged & ~predicted).sum()),
+        unknown=int((~has_truth).sum()),
+        not_predicted=int((has_truth & ~has_score).sum()),
         ties=ties,
         warnings=_comparison_warnings(cases),
         auc=intervals.clustered_auc(y, ranking, group, n_folds),
         auc_roi_level=intervals.delong_auc(y, ranking),
-        auc_bootstrap=resampled["auc"],
-        measures={name: resampled[name] for name in MEASURES if name != "auc"},
+        auc_bootstrap=measures_by_name["auc"],
+        measures={name: measures_by_name[name] for name in MEASURES if name != "auc"},
         operating_points=(
             [_rates_at_threshold(cases, threshold) for threshold in thresholds]
             if cases.is_probability
             else []
         ),
-        roc=_roc_curve(cases) if curves else None,
-        precision_recall=_precision_recall_curve(y, ranking) if curves else None,
-        calibration_curve=metrics.calibration_curve(y, q) if of_probability else None,
-        decision_curve=metrics.decision_curve(y, q) if of_probability else None,
+        roc=_roc_curve(cases) if has_curves else None,
+        precision_recall=_precision_recall_curve(y, ranking) if has_curves else None,
+        calibration_curve=metrics.calibration_curve(y, q) if has_probability_curves else None,
+        decision_curve=metrics.decision_curve(y, q) if has_probability_curves else None,
     )
 
 
@@ -212,6 +213,7 @@ def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
     >>> curve["fpr"].tolist(), curve["tpr"].tolist()
     ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
+    # scikit-learn refuses empty arrays.
     if not len(truth):
         nothing = np.full(1, np.nan)
         return {"fpr": nothing, "tpr": nothing, "threshold": np.full(1, np.inf)}
@@ -229,6 +231,7 @@ def _roc_curve(cases: Cases) -> dict[str, np.ndarray]:
     """
     points = roc_points(cases.truth, cases.ranking)
     if cases.centred is not None and cases.is_probability:
+        # The first threshold is infinite, and stays so.
         finite = np.isfinite(points["threshold"])
         points["threshold"] = np.where(finite, expit(points["threshold"]), np.inf)
     return points
@@ -239,6 +242,7 @@ def _precision_recall_curve(truth: np.ndarray, score: np.ndarray) -> dict[str, n
 
     The first precision is 1.
     """
+    # scikit-learn begins with the lowest threshold.
     precision, recall, _ = precision_recall_curve(truth, score)
     return {"precision": precision[::-1], "recall": recall[::-1]}
 
@@ -286,25 +290,31 @@ def _cases(
     patients: np.ndarray,
     centred: np.ndarray | None,
 ) -> Cases:
+    """Return the regions that have a truth and a score; patients are numbered from 0."""
     usable = np.isfinite(truth) & np.isfinite(score)
-    q = score[usable]
-    code = np.unique(patients[usable], return_inverse=True)[1]
-    ranking = None if centred is None else centred[usable]
-    return Cases(truth[usable], target[usable], q, code, is_probability(q), ranking)
+    patient_numbers = np.unique(patients[usable], return_inverse=True)[1]
+    return Cases(
+        truth=truth[usable],
+        target=target[usable],
+        score=score[usable],
+        patients=patient_numbers,
+        is_probability=is_probability(score[usable]),
+        centred=None if centred is None else centred[usable],
+    )
 
 
 def _intervals(cases: Cases, bootstraps: int, seed: int) -> dict[str, Interval]:
     """Return every measure by its name, with an interval from bootstrap resamples of the
     patients.
     """
-    names = measure_values(cases, np.ones((1, len(cases.truth))))
+    names_and_values = measure_values(cases, np.ones((1, len(cases.truth))))
     resampled = intervals.bootstrap_intervals(
         lambda weight: np.stack([*measure_values(cases, weight).values()], axis=1),
         cases.patients,
         bootstraps,
         seed,
     )
-    return dict(zip(names, resampled, strict=True))
+    return dict(zip(names_and_values, resampled, strict=True))
 
 
 def _rates_at_threshold(cases: Cases, threshold: float) -> OperatingPoint:
@@ -312,45 +322,54 @@ def _rates_at_threshold(cases: Cases, threshold: float) -> OperatingPoint:
 
     Regions above the threshold are called malignant.
     """
-    sick = cases.truth == 1
-    called = cases.score > threshold
+    is_malignant = cases.truth == 1
+    called_malignant = cases.score > threshold
     patients = cases.patients
+    # If a rate is 0 or 1, how alike a patient's regions are cannot be estimated from it. The design
+    # effect of the truth takes its place.
     effect = intervals.share_design_effect(cases.truth, patients)
 
-    def share(right: np.ndarray, among: np.ndarray) -> Interval:
-        return intervals.clustered_share(right[among], patients[among], design_effect=effect)
+    def share(is_success: np.ndarray, counted: np.ndarray) -> Interval:
+        """Return the share of successes among the regions that are counted."""
+        return intervals.clustered_share(
+            is_success[counted], patients[counted], design_effect=effect
+        )
 
     return {
         "threshold": threshold,
-        "tp": int((called & sick).sum()),
-        "fp": int((called & ~sick).sum()),
-        "tn": int((~called & ~sick).sum()),
-        "fn": int((~called & sick).sum()),
-        "sensitivity": share(called, sick),
-        "specificity": share(~called, ~sick),
-        "ppv": share(sick, called),
-        "npv": share(~sick, ~called),
+        "tp": int((called_malignant & is_malignant).sum()),
+        "fp": int((called_malignant & ~is_malignant).sum()),
+        "tn": int((~called_malignant & ~is_malignant).sum()),
+        "fn": int((~called_malignant & is_malignant).sum()),
+        "sensitivity": share(called_malignant, is_malignant),
+        "specificity": share(~called_malignant, ~is_malignant),
+        "ppv": share(is_malignant, called_malignant),
+        "npv": share(~is_malignant, ~called_malignant),
     }
 
 
 def _comparison_warnings(cases: Cases) -> list[str]:
+    """Return sentences on what is wrong with the numbers, such as too few patients."""
     y = cases.truth
     group = cases.patients
     if not enough_patients(y, group):
-        classes = []
+        class_counts = []
         for label, name in ((1, "malignant"), (0, "benign")):
-            patients = len(np.unique(group[y == label]))
-            classes.append(f"{int((y == label).sum())} {name} (patients: {patients})")
+            class_patients = len(np.unique(group[y == label]))
+            class_counts.append(f"{int((y == label).sum())} {name} (patients: {class_patients})")
         return [
-            f"not enough regions: {' and '.join(classes)}; without {CLASS_PATIENTS} patients of "
-            "each there is no curve and no interval of the AUC"
+            f"not enough regions: {' and '.join(class_counts)}; "
+            f"without {CLASS_PATIENTS} patients of each "
+            "there is no curve and no interval of the AUC"
         ]
-    texts = []
+    sentences = []
     if np.ptp(cases.ranking) == 0:
-        texts.append("all probabilities are equal: AUC is .5 by definition, no calibration slope")
+        sentences.append(
+            "all probabilities are equal: AUC is .5 by definition, no calibration slope"
+        )
     if len(np.unique(group)) < FEW_PATIENTS:
-        texts.append(
+        sentences.append(
             f"{len(np.unique(group))} patients, fewer than {FEW_PATIENTS}: "
             "intervals are too wide to mean anything"
         )
-    return texts
+    return sentences

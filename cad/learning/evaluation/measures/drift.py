@@ -38,6 +38,7 @@ Array = NDArray[np.float64]
 ALLOWANCE = 0.5
 # Average number of nights between two false alarms of all charts together.
 NIGHTS = 365.0
+# Number of points at which the integral equation of the run length is solved.
 _NODES = 80
 
 
@@ -67,20 +68,25 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     >>> round(average_run_length(4.0) / 2)  # two-sided; Montgomery's table has 168
     168
     """
-    nodes, node_weights = np.polynomial.legendre.leggauss(_NODES)
-    centre = limit * (nodes + 1) / 2
-    weight = limit * node_weights / 2
-    move = shift - allowance
+    # The nodes and weights of the interval from -1 to 1 are moved to that from 0 to the limit.
+    nodes, standard_weights = np.polynomial.legendre.leggauss(_NODES)
+    node_sums = limit * (nodes + 1) / 2
+    node_weight = limit * standard_weights / 2
+    mean_step = shift - allowance
     # L(s) is the average number of nights until an alarm, counted from a night on which the sum is
     # s. It fulfils an integral equation: L(s) is 1 + L(0) P(s + z - k <= 0) plus an integral over
     # u. The integrand is L(u) times the density of s + z - k at u. Here z is the number that the
-    # chart gets for the next night, and k is the allowance.
-    start = np.append(centre, 0.0)
+    # chart gets for the next night, and k is the allowance. L is computed at the nodes, and at 0 in
+    # the last row and column.
+    start_sums = np.append(node_sums, 0.0)
     matrix = np.zeros((_NODES + 1, _NODES + 1))
-    matrix[:, :_NODES] = norm.pdf(centre[None, :] - start[:, None] - move) * weight[None, :]
-    matrix[:, _NODES] = norm.cdf(-start - move)
-    lengths = np.linalg.solve(np.eye(_NODES + 1) - matrix, np.ones(_NODES + 1))
-    return float(lengths[-1])
+    matrix[:, :_NODES] = (
+        norm.pdf(node_sums[None, :] - start_sums[:, None] - mean_step) * node_weight[None, :]
+    )
+    matrix[:, _NODES] = norm.cdf(-start_sums - mean_step)
+    run_lengths = np.linalg.solve(np.eye(_NODES + 1) - matrix, np.ones(_NODES + 1))
+    # The chart begins at a sum of 0, which is the last start.
+    return float(run_lengths[-1])
 
 
 @lru_cache
@@ -105,10 +111,13 @@ def limit_of(nights: float, allowance: float = ALLOWANCE) -> float:
     if not 2 <= nights <= 1e8:
         raise CadError(f"an average run length of {nights:g} nights, must lie between 2 and 10^8")
 
-    def away(limit: float) -> float:
-        return float(np.log(average_run_length(limit, 0.0, allowance)) - np.log(nights))
+    def log_ratio(limit: float) -> float:
+        """Return the logarithm of a limit's run length, minus that of the wanted run length."""
+        run_length = average_run_length(limit, shift=0.0, allowance=allowance)
+        return float(np.log(run_length) - np.log(nights))
 
-    return float(brentq(away, 0.01, 20.0, xtol=1e-9))
+    # The run lengths at these two limits enclose all that are allowed.
+    return float(brentq(log_ratio, 0.01, 20.0, xtol=1e-9))
 
 
 def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: int = 0) -> Array:
@@ -141,19 +150,25 @@ def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: 
     (True, True, True)
     """
     numbers = np.asarray(values, dtype=float)
-    names = np.asarray(strata, dtype=str)
+    stratum_of_man = np.asarray(strata, dtype=str)
     draws = np.random.Generator(np.random.PCG64(seed)).random(len(numbers))
     ranks = np.full(len(numbers), np.nan)
     sorted_values: dict[str, list[float]] = {}
-    for man, (value, name) in enumerate(zip(numbers.tolist(), names.tolist(), strict=True)):
+    for man, (value, stratum) in enumerate(
+        zip(numbers.tolist(), stratum_of_man.tolist(), strict=True)
+    ):
+        # A man without a value is not ranked, and nobody is compared with him.
         if np.isnan(value):
             continue
-        before = sorted_values.setdefault(name, [])
-        lower = bisect_left(before, value)
-        equal = bisect_right(before, value) - lower + 1
-        if len(before) >= baseline:
-            ranks[man] = (lower + draws[man] * equal) / (len(before) + 1)
-        before.insert(lower, value)
+        earlier_values = sorted_values.setdefault(stratum, [])
+        smaller = bisect_left(earlier_values, value)
+        # Among earlier men of the same value, the man gets one of these places at random.
+        possible_ranks = bisect_right(earlier_values, value) - smaller + 1
+        # The first men of a stratum are not ranked, because there are too few before them.
+        if len(earlier_values) >= baseline:
+            ranks[man] = (smaller + draws[man] * possible_ranks) / (len(earlier_values) + 1)
+        # The list stays sorted, and the man counts for all who come after him.
+        earlier_values.insert(smaller, value)
     return ranks
 
 
@@ -227,12 +242,15 @@ def night_scores(ranks: ArrayLike, nights: ArrayLike) -> tuple[NDArray[np.int64]
     >>> nights.tolist(), scores.round(2).tolist()
     ([1, 2], [0.0, 2.77])
     """
-    rank = np.asarray(ranks, dtype=float)
-    ranked = ~np.isnan(rank)
-    days, owner = np.unique(np.asarray(nights, dtype=np.int64)[ranked], return_inverse=True)
-    scores = norm.ppf(rank[ranked])
-    total = np.bincount(owner, scores, len(days))
-    return days, np.asarray(total / np.sqrt(np.bincount(owner, minlength=len(days))))
+    rank_of_man = np.asarray(ranks, dtype=float)
+    is_ranked = ~np.isnan(rank_of_man)
+    nights_with_men, night_of_man = np.unique(
+        np.asarray(nights, dtype=np.int64)[is_ranked], return_inverse=True
+    )
+    scores = norm.ppf(rank_of_man[is_ranked])
+    sum_of_night = np.bincount(night_of_man, scores, len(nights_with_men))
+    men_of_night = np.bincount(night_of_man, minlength=len(nights_with_men))
+    return nights_with_men, np.asarray(sum_of_night / np.sqrt(men_of_night))
 
 
 def chart(
@@ -258,6 +276,7 @@ def chart(
     """
     upper = np.empty(len(scores))
     lower = np.empty(len(scores))
+    # Both sums begin at 0 and never fall below it. The allowance is taken off every night.
     rise = 0.0
     fall = 0.0
     for i, score in enumerate(scores):
@@ -265,7 +284,7 @@ def chart(
         fall = max(0.0, fall - score - allowance)
         upper[i] = rise
         lower[i] = fall
-    return Chart(nights, scores, upper, lower, limit)
+    return Chart(nights=nights, scores=scores, upper=upper, lower=lower, limit=limit)
 
 
 def watch(
@@ -306,15 +325,20 @@ def watch(
     >>> charts["ADC"].direction
     'rise'
     """
-    day = np.asarray(nights, dtype=np.int64)
-    backwards = np.flatnonzero(np.diff(day) < 0)
+    night_of_man = np.asarray(nights, dtype=np.int64)
+    backwards = np.flatnonzero(np.diff(night_of_man) < 0)
     if len(backwards):
-        i = int(backwards[0])
-        raise CadError(f"night {day[i + 1]} comes after night {day[i]}: men must be in order")
+        last_before = int(backwards[0])
+        raise CadError(
+            f"night {night_of_man[last_before + 1]} comes after night "
+            f"{night_of_man[last_before]}: men must be in order"
+        )
     charts = {}
     for number, (name, values) in enumerate(measures.items()):
+        # Each measure has draws of its own for the order of equal values.
         ranks = sequential_ranks(values, strata, baseline, seed + number)
-        charts[name] = chart(*night_scores(ranks, day), common_limit(len(measures), run_length))
+        nights_with_men, scores = night_scores(ranks, night_of_man)
+        charts[name] = chart(nights_with_men, scores, common_limit(len(measures), run_length))
     return charts
 
 
@@ -336,6 +360,7 @@ def common_limit(charts: int, run_length: float = NIGHTS) -> float:
     >>> common_limit(1, 168.0) < common_limit(5, 168.0)
     True
     """
+    # Each chart has two sums, so its sums share the alarms with those of all other charts.
     return limit_of(run_length * 2 * charts)
 
 

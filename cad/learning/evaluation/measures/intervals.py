@@ -79,25 +79,41 @@ def auc_covariance(
     """
     y = np.asarray(truth, dtype=float) == 1
     s = np.atleast_2d(np.asarray(scores, dtype=float))
-    k = len(s)
-    m = int(y.sum())
-    n = int((~y).sum())
-    if m == 0 or n == 0:
-        return np.full(k, np.nan), np.full((k, k), np.nan)
+    score_count = len(s)
+    malignant_count = int(y.sum())
+    benign_count = int((~y).sum())
+    if malignant_count == 0 or benign_count == 0:
+        return np.full(score_count, np.nan), np.full((score_count, score_count), np.nan)
+    # The placement of a region is the share of the regions of the other class with which it is in
+    # the right order. The mean placement of the malignant regions is the AUC, and so is that of the
+    # benign regions.
     positive, negative = _placements(y, s)
-    theta = positive.mean(axis=1)
-    code = np.unique(np.asarray(groups), return_inverse=True)[1]
-    clusters = int(code.max()) + 1
-    a = _cluster_sums(positive - theta[:, None], code[y], clusters)
-    b = _cluster_sums(negative - theta[:, None], code[~y], clusters)
-    i10 = len(np.unique(code[y]))
-    i01 = len(np.unique(code[~y]))
-    if min(i10, i01) < 2:
-        return theta, np.full((k, k), np.nan)
-    s10 = i10 / ((i10 - 1) * m) * (a @ a.T)
-    s01 = i01 / ((i01 - 1) * n) * (b @ b.T)
-    s11 = clusters / (clusters - 1) * (a @ b.T)
-    return theta, s10 / m + s01 / n + (s11 + s11.T) / (m * n)
+    aucs = positive.mean(axis=1)
+    patient_code = np.unique(np.asarray(groups), return_inverse=True)[1]
+    patients = int(patient_code.max()) + 1
+    # Deviations from the AUC are summed over the regions of each patient. Their products are the
+    # three parts of the covariance: of malignant, of benign, and of malignant with benign regions.
+    malignant_sums = _cluster_sums(positive - aucs[:, None], patient_code[y], patients)
+    benign_sums = _cluster_sums(negative - aucs[:, None], patient_code[~y], patients)
+    patients_with_malignant = len(np.unique(patient_code[y]))
+    patients_with_benign = len(np.unique(patient_code[~y]))
+    if min(patients_with_malignant, patients_with_benign) < 2:
+        return aucs, np.full((score_count, score_count), np.nan)
+    of_malignant = (
+        patients_with_malignant
+        / ((patients_with_malignant - 1) * malignant_count)
+        * (malignant_sums @ malignant_sums.T)
+    )
+    of_benign = (
+        patients_with_benign
+        / ((patients_with_benign - 1) * benign_count)
+        * (benign_sums @ benign_sums.T)
+    )
+    of_both = patients / (patients - 1) * (malignant_sums @ benign_sums.T)
+    pairs = malignant_count * benign_count
+    covariance = of_malignant / malignant_count + of_benign / benign_count
+    covariance = covariance + (of_both + of_both.T) / pairs
+    return aucs, covariance
 
 
 def training_inflation(n_folds: int | None) -> float:
@@ -122,6 +138,7 @@ def training_inflation(n_folds: int | None) -> float:
     >>> training_inflation(None), training_inflation(5)
     (1.0, 2.0)
     """
+    # One model's scores, or those of a single part, do not depend on the labels of other parts.
     if n_folds is None or n_folds < 2:
         return 1.0
     return 2.0
@@ -164,26 +181,29 @@ def clustered_auc(
     """
     y = np.asarray(truth, dtype=float) == 1
     s = np.asarray(score, dtype=float)
-    code = np.unique(np.asarray(groups), return_inverse=True)[1]
+    patient_code = np.unique(np.asarray(groups), return_inverse=True)[1]
     method = "patients jackknifed, logit scale, t"
-    none = float("nan")
+    nan = float("nan")
+    # Without regions of a class there is no AUC.
     if y.all() or not y.any():
-        return Interval(none, none, none, method)
-    value, without, pairs = auc_without_each_patient(y, s, code)
-    too_rare = min(len(np.unique(code[y])), len(np.unique(code[~y]))) < 2
-    # For an AUC of 0 or 1 no variance can be estimated.
-    if too_rare or value in (0.0, 1.0):
-        return Interval(value, none, none, method)
-    without = without[pairs > 0]
-    pairs = pairs[pairs > 0]
-    logits = logit(np.clip(without, 0.5 / pairs, 1 - 0.5 / pairs))
-    k = len(logits)
-    variance = (k - 1) / k * np.sum((logits - logits.mean()) ** 2)
-    error = np.sqrt(training_inflation(n_folds) * variance)
-    half = t_distribution.ppf((1 + LEVEL) / 2, k - 1) * error
-    lower = expit(logit(value) - half)
-    upper = expit(logit(value) + half)
-    return Interval(value, float(lower), float(upper), method)
+        return Interval(value=nan, lower=nan, upper=nan, method=method)
+    auc_of_all, without, pairs_left = auc_without_each_patient(y, s, patient_code)
+    has_rare_class = min(len(np.unique(patient_code[y])), len(np.unique(patient_code[~y]))) < 2
+    # For an AUC of 0 or 1, or with one patient of a class, no variance can be estimated.
+    if has_rare_class or auc_of_all in (0.0, 1.0):
+        return Interval(value=auc_of_all, lower=nan, upper=nan, method=method)
+    # Without some patients no pair may be left, and then no AUC.
+    without = without[pairs_left > 0]
+    pairs_left = pairs_left[pairs_left > 0]
+    # An AUC of 0 or 1 is moved by half a pair, so that its logit is finite.
+    logits_without = logit(np.clip(without, 0.5 / pairs_left, 1 - 0.5 / pairs_left))
+    patients = len(logits_without)
+    variance = (patients - 1) / patients * np.sum((logits_without - logits_without.mean()) ** 2)
+    standard_error = np.sqrt(training_inflation(n_folds) * variance)
+    half_in_log_odds = t_distribution.ppf((1 + LEVEL) / 2, patients - 1) * standard_error
+    lower = expit(logit(auc_of_all) - half_in_log_odds)
+    upper = expit(logit(auc_of_all) + half_in_log_odds)
+    return Interval(value=auc_of_all, lower=float(lower), upper=float(upper), method=method)
 
 
 def auc_without_each_patient(
@@ -218,30 +238,38 @@ def auc_without_each_patient(
     >>> auc, without.tolist(), pairs.tolist()
     (0.75, [0.0, 1.0], [1, 1])
     """
-    m = int(y.sum())
-    n = int((~y).sum())
-    positive, negative = (placement[0] for placement in _placements(y, s[None, :]))
-    clusters = int(code.max()) + 1
-    own_m = np.bincount(code[y], minlength=clusters)
-    own_n = np.bincount(code[~y], minlength=clusters)
+    malignant_count = int(y.sum())
+    benign_count = int((~y).sum())
+    # Placement of every malignant and of every benign region, for the one score that there is.
+    positives, negatives = _placements(y, s[None, :])
+    positive = positives[0]
+    negative = negatives[0]
+    patients = int(code.max()) + 1
+    malignant_of_patient = np.bincount(code[y], minlength=patients)
+    benign_of_patient = np.bincount(code[~y], minlength=patients)
     # A pair is a malignant and a benign region. It is won if the malignant region has the larger
     # score. To get the pairs won without a patient, the pairs of his malignant and of his benign
     # regions are subtracted from all pairs won. Pairs between his own regions are then subtracted
     # twice, so they are added once.
-    lost = n * np.bincount(code[y], weights=positive, minlength=clusters)
-    lost += m * np.bincount(code[~y], weights=negative, minlength=clusters)
+    lost = benign_count * np.bincount(code[y], weights=positive, minlength=patients)
+    lost += malignant_count * np.bincount(code[~y], weights=negative, minlength=patients)
     # To count the pairs won within one patient, scores are ranked so that each patient lies above
     # all earlier patients. A malignant region then wins over every benign region of earlier
     # patients. All its other wins are within its own patient.
-    ranked = code * len(s) + rankdata(s, "dense")
-    won_over = n * np.bincount(
-        code[y], weights=_placements(y, ranked[None, :])[0][0], minlength=clusters
+    patient_then_score = code * len(s) + rankdata(s, "dense")
+    placements_by_patient, _ = _placements(y, patient_then_score[None, :])
+    won_by_rank = benign_count * np.bincount(
+        code[y], weights=placements_by_patient[0], minlength=patients
     )
-    lost -= won_over - own_m * (np.cumsum(own_n) - own_n)
-    won = n * positive.sum()
-    pairs = (m - own_m) * (n - own_n)
+    benign_of_earlier = np.cumsum(benign_of_patient) - benign_of_patient
+    won_within = won_by_rank - malignant_of_patient * benign_of_earlier
+    lost -= won_within
+    won = benign_count * positive.sum()
+    pairs = (malignant_count - malignant_of_patient) * (benign_count - benign_of_patient)
+    # Without a pair there is no AUC, and the quotient is not used.
     with np.errstate(invalid="ignore", divide="ignore"):
-        return float(positive.mean()), np.where(pairs > 0, (won - lost) / pairs, np.nan), pairs
+        without = np.where(pairs > 0, (won - lost) / pairs, np.nan)
+    return float(positive.mean()), without, pairs
 
 
 def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
@@ -263,18 +291,22 @@ def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
     >>> round(interval.value, 3), bool(interval.lower < interval.value < interval.upper)
     (0.889, True)
     """
-    aucs, cov = auc_covariance(truth, score, np.arange(len(np.asarray(truth))))
-    theta = float(aucs[0])
-    variance = cov[0, 0]
+    # With a group of its own for every region, regions count as independent.
+    group_of_region = np.arange(len(np.asarray(truth)))
+    aucs, covariance = auc_covariance(truth, score, group_of_region)
+    auc = float(aucs[0])
+    variance = covariance[0, 0]
     method = "ROI-level (DeLong)"
     # With perfect separation no variance can be estimated, and an interval of width 0 would
     # mislead.
-    if not np.isfinite(variance) or theta in (0.0, 1.0):
-        return Interval(theta, float("nan"), float("nan"), method)
-    half = norm.ppf((1 + LEVEL) / 2) * np.sqrt(max(variance, 0.0)) / (theta * (1 - theta))
-    lower = expit(logit(theta) - half)
-    upper = expit(logit(theta) + half)
-    return Interval(theta, float(lower), float(upper), method)
+    if not np.isfinite(variance) or auc in (0.0, 1.0):
+        return Interval(value=auc, lower=float("nan"), upper=float("nan"), method=method)
+    # The standard error of the AUC, divided by AUC (1 - AUC), is that of its logit. Rounding could
+    # make the variance negative.
+    half_in_log_odds = norm.ppf((1 + LEVEL) / 2) * np.sqrt(max(variance, 0.0)) / (auc * (1 - auc))
+    lower = expit(logit(auc) - half_in_log_odds)
+    upper = expit(logit(auc) + half_in_log_odds)
+    return Interval(value=auc, lower=float(lower), upper=float(upper), method=method)
 
 
 def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float = 1.0) -> Interval:
@@ -304,25 +336,35 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
     >>> interval.value, bool(interval.lower < 0.75 < interval.upper)
     (0.75, True)
     """
-    x = np.asarray(success, dtype=float)
-    code = np.unique(groups, return_inverse=True)[1]
-    n = len(x)
-    none = float("nan")
+    successes = np.asarray(success, dtype=float)
+    patient_code = np.unique(groups, return_inverse=True)[1]
+    regions = len(successes)
+    nan = float("nan")
     method = "exact at the effective number of regions (Korn and Graubard)"
-    if n == 0:
-        return Interval(none, none, none, method)
-    patients = int(code.max()) + 1
-    share = float(x.mean())
+    if regions == 0:
+        return Interval(value=nan, lower=nan, upper=nan, method=method)
+    patients = int(patient_code.max()) + 1
+    share = float(successes.mean())
+    # The t-quantile of the patients needs two of them.
     if patients < 2:
-        return Interval(share, none, none, method)
-    estimated = share_design_effect(x, groups)
-    effect = max(1.0, design_effect if np.isnan(estimated) else estimated)
+        return Interval(value=share, lower=nan, upper=nan, method=method)
+    estimated = share_design_effect(successes, groups)
+    # Without an estimate the given design effect counts. An effect below 1 would be by chance,
+    # since regions of a patient are not less alike than others.
+    used_effect = max(1.0, design_effect if np.isnan(estimated) else estimated)
     tail = (1 + LEVEL) / 2
-    effective = _effective_regions(n, patients, effect, tail)
-    hits = share * effective
-    lower = beta.ppf(1 - tail, hits, effective - hits + 1) if hits > 0 else 0.0
-    upper = beta.ppf(tail, hits + 1, effective - hits) if hits < effective else 1.0
-    return Interval(share, float(lower), float(upper), method)
+    effective_regions = _effective_regions(regions, patients, used_effect, tail)
+    effective_successes = share * effective_regions
+    effective_failures = effective_regions - effective_successes
+    # Without any success the lower end is 0, and without any failure the upper end is 1. There the
+    # beta distribution would have a parameter of 0.
+    lower = 0.0
+    upper = 1.0
+    if effective_successes > 0:
+        lower = beta.ppf(1 - tail, effective_successes, effective_failures + 1)
+    if effective_successes < effective_regions:
+        upper = beta.ppf(tail, effective_successes + 1, effective_failures)
+    return Interval(value=share, lower=float(lower), upper=float(upper), method=method)
 
 
 def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: float) -> float:
@@ -347,13 +389,15 @@ def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: floa
     >>> round(share_lower_bound([1] * 59, range(59), 1.0), 4)
     0.9505
     """
-    x = np.asarray(success, dtype=float)
+    successes = np.asarray(success, dtype=float)
     patients = len(np.unique(np.asarray(groups)))
-    if patients < 2 or not x.any():
+    # With one patient nothing is known of other patients; a share of 0 has no lower bound above 0.
+    if patients < 2 or not successes.any():
         return 0.0
-    effective = _effective_regions(len(x), patients, max(1.0, design_effect), LEVEL)
-    hits = float(x.mean()) * effective
-    return float(beta.ppf(1 - LEVEL, hits, effective - hits + 1))
+    effective_regions = _effective_regions(len(successes), patients, max(1.0, design_effect), LEVEL)
+    effective_successes = float(successes.mean()) * effective_regions
+    effective_failures = effective_regions - effective_successes
+    return float(beta.ppf(1 - LEVEL, effective_successes, effective_failures + 1))
 
 
 def _effective_regions(n: int, patients: int, effect: float, tail: float) -> float:
@@ -362,8 +406,8 @@ def _effective_regions(n: int, patients: int, effect: float, tail: float) -> flo
     The n regions belong to ``patients`` patients. ``effect`` is the design effect, and ``tail`` the
     probability of the t-quantiles, such as .975 (:func:`clustered_share`).
     """
-    ratio = t_distribution.ppf(tail, n - 1) / t_distribution.ppf(tail, patients - 1)
-    return float(n / effect * ratio**2)
+    ratio_of_quantiles = t_distribution.ppf(tail, n - 1) / t_distribution.ppf(tail, patients - 1)
+    return float(n / effect * ratio_of_quantiles**2)
 
 
 def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
@@ -384,15 +428,19 @@ def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
     >>> share_design_effect([1, 1, 0, 0], ["a", "a", "b", "b"]) > 1
     True
     """
-    x = np.asarray(success, dtype=float)
-    code = np.unique(groups, return_inverse=True)[1]
-    share = x.mean()
-    patients = int(code.max()) + 1
+    successes = np.asarray(success, dtype=float)
+    patient_code = np.unique(groups, return_inverse=True)[1]
+    share = successes.mean()
+    patients = int(patient_code.max()) + 1
+    # If all regions are alike, or of one patient, no variance can be estimated.
     if share in (0.0, 1.0) or patients < 2:
         return float("nan")
-    sums = np.bincount(code, weights=x - share)
-    clustered = patients / (patients - 1) * np.sum(sums**2) / len(x) ** 2
-    return float(clustered / (share * (1 - share) / len(x)))
+    deviations_of_patients = np.bincount(patient_code, weights=successes - share)
+    clustered_variance = (
+        patients / (patients - 1) * np.sum(deviations_of_patients**2) / len(successes) ** 2
+    )
+    independent_variance = share * (1 - share) / len(successes)
+    return float(clustered_variance / independent_variance)
 
 
 def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarray]:
@@ -417,13 +465,16 @@ def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarr
     >>> weights.shape, bool((weights[:, 0] == weights[:, 1]).all())
     ((5, 3), True)
     """
-    code = np.unique(np.asarray(groups), return_inverse=True)[1]
-    patients = int(code.max(initial=-1)) + 1
+    patient_of_row = np.unique(np.asarray(groups), return_inverse=True)[1]
+    patients = int(patient_of_row.max(initial=-1)) + 1
     rng = np.random.default_rng(seed)
-    some = max(1, _ENTRIES // max(1, len(code)))
-    for begin in range(0, n, some):
-        drawn = [rng.integers(0, patients, patients) for _ in range(min(some, n - begin))]
-        yield np.array([np.bincount(draw, minlength=patients)[code] for draw in drawn], dtype=float)
+    # As many resamples at a time as fit into the processor's cache, but at least one.
+    block_size = max(1, _ENTRIES // max(1, len(patient_of_row)))
+    for begin in range(0, n, block_size):
+        # A patient may be drawn several times, or not at all, and each of his rows with him.
+        draws = [rng.integers(0, patients, patients) for _ in range(min(block_size, n - begin))]
+        times_of_rows = [np.bincount(draw, minlength=patients)[patient_of_row] for draw in draws]
+        yield np.array(times_of_rows, dtype=float)
 
 
 def bootstrap(
@@ -459,12 +510,16 @@ def bootstrap(
     >>> bootstrap(mean, np.arange(20), n=200, seed=0).shape
     (1, 2)
     """
+    # Without resamples the statistic is computed once, only to learn how many values it has.
     if n == 0:
-        return np.full((statistic(np.ones((1, len(np.asarray(groups))))).shape[1], 2), np.nan)
-    draws = np.concatenate([statistic(weight) for weight in patient_resamples(groups, n, seed)])
-    ends = np.full((draws.shape[1], 2), np.nan)
+        each_row_once = np.ones((1, len(np.asarray(groups))))
+        return np.full((statistic(each_row_once).shape[1], 2), np.nan)
+    values_of_draws = np.concatenate(
+        [statistic(weight) for weight in patient_resamples(groups, n, seed)]
+    )
+    ends = np.full((values_of_draws.shape[1], 2), np.nan)
     tail = (1 - LEVEL) / 2
-    for j, column in enumerate(draws.T):
+    for j, column in enumerate(values_of_draws.T):
         usable = column[np.isfinite(column)]
         # A range of resampled values below 1e-12 may be a rounding error, and counts as no range.
         if len(usable) * 2 > n and np.ptp(usable) > 1e-12:
@@ -508,24 +563,35 @@ def bootstrap_intervals(
     method = f"{n} patient resamples"
     intervals = []
     for value, (low, high) in zip(values, ends, strict=True):
-        intervals.append(Interval(float(value), float(low), float(high), method))
+        intervals.append(
+            Interval(value=float(value), lower=float(low), upper=float(high), method=method)
+        )
     return intervals
 
 
 def _placements(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return, for every region, the share of the other class with which it is in the right order.
 
-    Ties count one half.
+    ``s`` has a row for each of several scores. Ties count one half.
 
     The first array has, for every positive, the share of negatives below it. The second array has,
     for every negative, the share of positives above it.
     """
-    m = int(y.sum())
-    n = int((~y).sum())
-    overall = rankdata(s, axis=1)
-    own_positive = rankdata(s[:, y], axis=1)
-    return (overall[:, y] - own_positive) / n, 1 - (overall[:, ~y] - rankdata(s[:, ~y], axis=1)) / m
+    malignant_count = int(y.sum())
+    benign_count = int((~y).sum())
+    rank_among_all = rankdata(s, axis=1)
+    rank_among_positives = rankdata(s[:, y], axis=1)
+    rank_among_negatives = rankdata(s[:, ~y], axis=1)
+    # A positive's rank among all, minus its rank among positives, is the number of negatives below
+    # it. The same holds for a negative and the positives below it.
+    negatives_below = rank_among_all[:, y] - rank_among_positives
+    positives_below = rank_among_all[:, ~y] - rank_among_negatives
+    return negatives_below / benign_count, 1 - positives_below / malignant_count
 
 
 def _cluster_sums(values: np.ndarray, code: np.ndarray, clusters: int) -> np.ndarray:
+    """Return the sums of each row of ``values`` over the regions of each patient.
+
+    ``code`` has the patient of every region. The shape is (rows, ``clusters``).
+    """
     return np.array([np.bincount(code, weights=row, minlength=clusters) for row in values])

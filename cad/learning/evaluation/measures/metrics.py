@@ -43,20 +43,23 @@ class MeasureCall(Protocol):
 
 
 def _optional_weight(
-    read: Callable[[ArrayLike, ArrayLike], tuple[np.ndarray, np.ndarray]],
+    checked: Callable[[ArrayLike, ArrayLike], tuple[np.ndarray, np.ndarray]],
 ) -> Callable[[Callable[..., np.ndarray]], MeasureCall]:
     """Return a decorator of measures that makes their argument ``weight`` optional.
 
-    Without ``weight`` the two arrays are checked by ``read``, and every region counts once.
+    Without ``weight`` the two arrays are checked by ``checked``, and every region counts once.
     """
 
-    def decorate(draws: Callable[..., np.ndarray]) -> MeasureCall:
-        @wraps(draws)
+    def decorate(values_of_draws: Callable[..., np.ndarray]) -> MeasureCall:
+        """Return a measure from a function that computes its value in each draw."""
+
+        @wraps(values_of_draws)
         def measure(truth: Any, score: Any, *others: Any, weight: Any = None) -> Any:
             if weight is not None:
-                return draws(truth, score, *others, weight=weight)
-            y, s = read(truth, score)
-            return float(draws(y, s, *others, weight=np.ones((1, len(y))))[0])
+                return values_of_draws(truth, score, *others, weight=weight)
+            # One draw in which every region counts once; its value is the measure.
+            y, s = checked(truth, score)
+            return float(values_of_draws(y, s, *others, weight=np.ones((1, len(y))))[0])
 
         return measure
 
@@ -64,6 +67,7 @@ def _optional_weight(
 
 
 def _with_truth(target: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return targets in [0, 1] and scores as floats; raise an error for any other values."""
     t = np.asarray(target, dtype=float)
     s = np.asarray(score, dtype=float)
     if t.shape != s.shape or t.ndim != 1:
@@ -76,6 +80,7 @@ def _with_truth(target: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.nda
 
 
 def _binary(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return whether each region is malignant, and its score; raise an error for other truths."""
     y, s = _with_truth(truth, score)
     if not np.isin(y, (0.0, 1.0)).all():
         raise ValueError("truth must be 0 or 1; leave out ROIs of unknown truth")
@@ -118,10 +123,13 @@ def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.nda
     s = s[order]
     weight = weight[:, order]
     # Regions of equal score are counted together, since no threshold separates them.
-    last = np.append(np.flatnonzero(np.diff(s)), len(s) - 1) if len(s) else np.array([], int)
-    none = np.zeros((len(weight), 1))
-    true = np.hstack([none, np.cumsum(weight * y, axis=1)[:, last]])
-    return true, np.hstack([none, np.cumsum(weight * ~y, axis=1)[:, last]])
+    last_of_equal = np.array([], int)
+    if len(s):
+        last_of_equal = np.append(np.flatnonzero(np.diff(s)), len(s) - 1)
+    zero_column = np.zeros((len(weight), 1))
+    true = np.hstack([zero_column, np.cumsum(weight * y, axis=1)[:, last_of_equal]])
+    false = np.hstack([zero_column, np.cumsum(weight * ~y, axis=1)[:, last_of_equal]])
+    return true, false
 
 
 @_optional_weight(_binary)
@@ -150,8 +158,10 @@ def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     0.75
     """
     true, false = cumulative(y, s, weight)
-    pairs = np.diff(false) * (true[:, 1:] + true[:, :-1]) / 2
-    return _quotient(pairs.sum(axis=1), true[:, -1] * false[:, -1])
+    # At each threshold, every new false positive makes a pair with each true positive above it.
+    # With a true positive of the same score it makes half a pair. The last counts are of all.
+    won_pairs = np.diff(false) * (true[:, 1:] + true[:, :-1]) / 2
+    return _quotient(won_pairs.sum(axis=1), true[:, -1] * false[:, -1])
 
 
 @_optional_weight(_binary)
@@ -183,8 +193,10 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
     called = true + false
     # If no region is called malignant, the precision is 1 by convention.
     precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
-    steps: np.ndarray = np.sum(np.diff(_quotient(true, true[:, -1:])) * precision[:, 1:], axis=1)
-    return np.where(true[:, -1] > 0, steps, np.nan)
+    recall = _quotient(true, true[:, -1:])
+    area: np.ndarray = np.sum(np.diff(recall) * precision[:, 1:], axis=1)
+    # Without a malignant region there is no recall.
+    return np.where(true[:, -1] > 0, area, np.nan)
 
 
 @_optional_weight(_binary)
@@ -219,11 +231,16 @@ def patient_average_precision(
     >>> round(patient_average_precision([0, 1, 1, 0], score, ["a", "a", "b", "c"]), 3)
     0.833
     """
-    _, first, code = np.unique(np.asarray(patients), return_index=True, return_inverse=True)
-    largest = np.full((2, len(first)), -np.inf)
-    np.maximum.at(largest[0], code, y)
-    np.maximum.at(largest[1], code, s)
-    return average_precision(largest[0] == 1, largest[1], weight=weight[:, first])
+    _, first_region, patient_code = np.unique(
+        np.asarray(patients), return_index=True, return_inverse=True
+    )
+    # The largest truth (row 0) and the largest score (row 1) of each patient's regions.
+    largest_of_patient = np.full((2, len(first_region)), -np.inf)
+    np.maximum.at(largest_of_patient[0], patient_code, y)
+    np.maximum.at(largest_of_patient[1], patient_code, s)
+    return average_precision(
+        largest_of_patient[0] == 1, largest_of_patient[1], weight=weight[:, first_region]
+    )
 
 
 @_optional_weight(_binary)
@@ -264,16 +281,18 @@ def partial_auc(
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], found {max_fpr}")
     true, false = cumulative(y, s, weight)
-    x = _quotient(false, false[:, -1:])
-    height = _quotient(true, true[:, -1:])
-    width = np.diff(x)
-    rise = np.diff(height)
+    false_positive_rate = _quotient(false, false[:, -1:])
+    true_positive_rate = _quotient(true, true[:, -1:])
+    width = np.diff(false_positive_rate)
+    rise = np.diff(true_positive_rate)
     # The step of the ROC curve that passes max_fpr is cut there, at an interpolated height.
-    inside = np.clip(max_fpr - x[:, :-1], 0, width)
-    share = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
-    area: np.ndarray = np.sum(inside * (height[:, :-1] + share * rise / 2), axis=1)
-    chance = max_fpr**2 / 2
-    return 0.5 * (1 + (area - chance) / (max_fpr - chance))
+    width_inside = np.clip(max_fpr - false_positive_rate[:, :-1], 0, width)
+    share_of_step = np.divide(width_inside, width, out=np.zeros_like(width), where=width > 0)
+    mean_height = true_positive_rate[:, :-1] + share_of_step * rise / 2
+    area: np.ndarray = np.sum(width_inside * mean_height, axis=1)
+    # A score without information follows the diagonal, and a perfect score has the height 1.
+    area_by_chance = max_fpr**2 / 2
+    return 0.5 * (1 + (area - area_by_chance) / (max_fpr - area_by_chance))
 
 
 def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, int]:
@@ -300,8 +319,10 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
     ([0.0, 0.0, 1.0], 1)
     """
     p = np.asarray(p, dtype=float)
-    tie = np.abs(p - threshold) <= 1e-9
-    return np.where(np.isnan(p), np.nan, ((p > threshold) & ~tie).astype(float)), int(tie.sum())
+    is_tie = np.abs(p - threshold) <= 1e-9
+    # A mean that exceeds the threshold by a rounding error counts as a tie, which is benign.
+    is_malignant = (p > threshold) & ~is_tie
+    return np.where(np.isnan(p), np.nan, is_malignant.astype(float)), int(is_tie.sum())
 
 
 @_optional_weight(_binary)
@@ -473,9 +494,8 @@ def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.nda
     0.693
     """
     q = clipped(q)
-    return -_quotient(
-        _weighted_sum(weight, t * np.log(q) + (1 - t) * np.log(1 - q)), weight.sum(axis=1)
-    )
+    log_likelihood = t * np.log(q) + (1 - t) * np.log(1 - q)
+    return -_quotient(_weighted_sum(weight, log_likelihood), weight.sum(axis=1))
 
 
 @_optional_weight(_two_as_floats)
@@ -532,9 +552,11 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
     >>> round(abs(calibration_intercept(q, q)), 6)
     0.0
     """
+    # In a draw in which all targets are equal, the intercept may be infinite.
     usable = _weighted_range(t, weight) > 0
     intercept = np.full(len(weight), np.nan)
     if usable.any():
+        # The only coefficient is the intercept. The log-odds of q are added as they are.
         design = np.ones((len(t), 1))
         offset = logit(clipped(q))
         intercept[usable] = fit_logistic(design, t, weight=weight[usable], offset=offset)[:, 0]
@@ -573,19 +595,20 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
     >>> round(calibration_slope(q, q), 6)
     1.0
     """
-    x = logit(clipped(q))
+    log_odds = logit(clipped(q))
     # If all log-odds are within 1e-9 of each other, they may differ by rounding errors only, and a
     # slope has no meaning.
-    usable = (_weighted_range(t, weight) > 0) & (_weighted_range(x, weight) >= 1e-9)
+    usable = (_weighted_range(t, weight) > 0) & (_weighted_range(log_odds, weight) >= 1e-9)
     # The slope can be infinite only if all targets are 0 or 1. A single target between 0 and 1
     # keeps it finite.
-    hard = ~((weight > 0) & (t > 0) & (t < 1)).any(axis=1)
-    lowest, highest = _weighted_ends(x, weight * (t == 1))
-    below, above = _weighted_ends(x, weight * (t == 0))
-    usable &= ~(hard & ((lowest >= above) | (highest <= below)))
+    all_targets_hard = ~((weight > 0) & (t > 0) & (t < 1)).any(axis=1)
+    lowest_malignant, highest_malignant = _weighted_ends(log_odds, weight * (t == 1))
+    lowest_benign, highest_benign = _weighted_ends(log_odds, weight * (t == 0))
+    is_separated = (lowest_malignant >= highest_benign) | (highest_malignant <= lowest_benign)
+    usable &= ~(all_targets_hard & is_separated)
     slope = np.full(len(weight), np.nan)
     if usable.any():
-        design = np.column_stack([np.ones(len(t)), x])
+        design = np.column_stack([np.ones(len(t)), log_odds])
         slope[usable] = fit_logistic(design, t, weight=weight[usable])[:, 1]
     return slope
 
@@ -628,12 +651,13 @@ def calibration_curve(
     # the same group.
     edges = np.unique(np.quantile(q, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
     group = np.searchsorted(edges, q, side="left")
-    for g in np.unique(group):
-        inside = group == g
-        n = int(inside.sum())
-        k = int(y[inside].sum())
-        lower, upper = binomtest(k, n).proportion_ci(method="wilson")
-        for name, value in zip(curve, (q[inside].mean(), k / n, lower, upper, n), strict=True):
+    for number in np.unique(group):
+        inside = group == number
+        regions = int(inside.sum())
+        malignant = int(y[inside].sum())
+        lower, upper = binomtest(malignant, regions).proportion_ci(method="wilson")
+        values = (q[inside].mean(), malignant / regions, lower, upper, regions)
+        for name, value in zip(curve, values, strict=True):
             curve[name].append(float(value))
     return curve
 
@@ -669,11 +693,14 @@ def decision_curve(
     t = np.linspace(0.01, 0.99, 99) if thresholds is None else np.asarray(thresholds, dtype=float)
     if len(y) == 0:
         return {"threshold": [], "model": [], "all": [], "none": []}
+    # A benign region that is treated costs this many times the benefit of a malignant one.
     odds = t / (1 - t)
-    called = q[None, :] >= t[:, None]
+    is_treated = q[None, :] >= t[:, None]
+    true_positives = np.mean(is_treated & y, axis=1)
+    false_positives = np.mean(is_treated & ~y, axis=1)
     return {
         "threshold": t.tolist(),
-        "model": (np.mean(called & y, axis=1) - np.mean(called & ~y, axis=1) * odds).tolist(),
+        "model": (true_positives - false_positives * odds).tolist(),
         "all": (y.mean() - (~y).mean() * odds).tolist(),
         "none": np.zeros(len(t)).tolist(),
     }
@@ -701,6 +728,7 @@ def _weighted_sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _quotient(share: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Return ``share`` divided by ``whole``; NaN where ``whole`` is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(whole > 0, share / whole, np.nan)
 
@@ -710,9 +738,10 @@ def _weighted_ends(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, 
 
     They are inf and -inf if no weight is above 0.
     """
-    counts = weight > 0
-    low = np.where(counts, values, np.inf).min(axis=1, initial=np.inf)
-    return low, np.where(counts, values, -np.inf).max(axis=1, initial=-np.inf)
+    is_drawn = weight > 0
+    lowest = np.where(is_drawn, values, np.inf).min(axis=1, initial=np.inf)
+    highest = np.where(is_drawn, values, -np.inf).max(axis=1, initial=-np.inf)
+    return lowest, highest
 
 
 def _weighted_range(values: np.ndarray, weight: np.ndarray) -> np.ndarray:

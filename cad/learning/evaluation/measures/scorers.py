@@ -29,6 +29,10 @@ def mean_kl(target: ArrayLike, probability: ArrayLike) -> float:
 
 
 def _scorer(loss: Any) -> Any:
+    """Return a scorer of a loss: minus the loss of the predicted probabilities.
+
+    It asks a learner that has no ``predict_proba`` to ``predict``.
+    """
     return make_scorer(loss, greater_is_better=False, response_method=("predict_proba", "predict"))
 
 

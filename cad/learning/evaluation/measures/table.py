@@ -121,7 +121,9 @@ def _measure(words: MeasureWords) -> Measure:
     """Return a measure with its function: the one of the same name in :mod:`.metrics`."""
     function = getattr(metrics, words.name)
 
+    # ``compares`` names the properties of the regions that the function gets.
     def draws(cases: Cases, weight: np.ndarray) -> np.ndarray:
+        """Return the measure in each draw of a resampling, shape (draws,)."""
         values = [getattr(cases, name) for name in words.compares]
         return np.asarray(function(*values, weight=weight))
 
@@ -161,5 +163,5 @@ def measure_values(cases: Cases, weight: np.ndarray | None = None) -> dict[str, 
     >>> round(float(values["brier"][0]), 3)
     0.185
     """
-    times = np.ones((1, len(cases.truth))) if weight is None else weight
-    return {name: measure.draws(cases, times) for name, measure in MEASURES.items()}
+    times_drawn = np.ones((1, len(cases.truth))) if weight is None else weight
+    return {name: measure.draws(cases, times_drawn) for name, measure in MEASURES.items()}

@@ -79,20 +79,24 @@ def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
     >>> [(pair["a"], pair["b"], pair["n"]) for pair in measured["kappa"]]
     [('r1', 'r2', 4)]
     """
-    table = np.asarray(ratings, dtype=float)
-    scored = np.isfinite(table)
+    scores_of_readers = np.asarray(ratings, dtype=float)
+    has_score = np.isfinite(scores_of_readers)
     pairs: list[Kappa] = []
-    for i, j in combinations(range(len(table)), 2):
-        both = scored[i] & scored[j]
-        value = weighted_kappa(table[i, both], table[j, both])
-        pairs.append({"a": names[i], "b": names[j], "n": int(both.sum()), "value": value})
+    for first, second in combinations(range(len(scores_of_readers)), 2):
+        by_both = has_score[first] & has_score[second]
+        kappa = weighted_kappa(
+            scores_of_readers[first, by_both], scores_of_readers[second, by_both]
+        )
+        pairs.append(
+            {"a": names[first], "b": names[second], "n": int(by_both.sum()), "value": kappa}
+        )
     return {
         "kappa": pairs,
-        "icc": intraclass(table[:, scored.all(axis=0)]),
+        "icc": intraclass(scores_of_readers[:, has_score.all(axis=0)]),
         "krippendorff_alpha": {
-            "n": int((scored.sum(axis=0) >= 2).sum()),
-            "interval": krippendorff_alpha(table, "interval"),
-            "ordinal": krippendorff_alpha(table, "ordinal"),
+            "n": int((has_score.sum(axis=0) >= 2).sum()),
+            "interval": krippendorff_alpha(scores_of_readers, "interval"),
+            "ordinal": krippendorff_alpha(scores_of_readers, "ordinal"),
         },
     }
 
@@ -116,14 +120,17 @@ def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     >>> round(weighted_kappa([1, 2, 3, 4], [2, 2, 3, 3]), 3)
     0.667
     """
-    x = np.asarray(a, dtype=float)
-    z = np.asarray(b, dtype=float)
-    if len(x) == 0:
+    first_scores = np.asarray(a, dtype=float)
+    second_scores = np.asarray(b, dtype=float)
+    # Without a region that both scored there is nothing to average.
+    if len(first_scores) == 0:
         return float("nan")
-    observed = np.mean((x - z) ** 2)
+    observed = np.mean((first_scores - second_scores) ** 2)
     # ``expected`` is the mean squared difference between a score of the first and a score of the
     # second reader. Each score is drawn at random and independently of the other.
-    expected = x.var() + z.var() + (x.mean() - z.mean()) ** 2
+    expected = (
+        first_scores.var() + second_scores.var() + (first_scores.mean() - second_scores.mean()) ** 2
+    )
     return float(1 - observed / expected) if expected > 0 else float("nan")
 
 
@@ -151,21 +158,33 @@ def intraclass(ratings: ArrayLike) -> Intraclass:
     >>> round(intraclass([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 5.0]])["single"], 3)
     0.945
     """
-    x = np.asarray(ratings, dtype=float)
-    k, n = x.shape
-    if k < 2 or n < 2:
+    scores = np.asarray(ratings, dtype=float)
+    readers, regions = scores.shape
+    if readers < 2 or regions < 2:
         nan = float("nan")
-        return {"n": n, "single": nan, "average": nan, "consistency": nan}
-    grand = x.mean()
-    rows = k * np.sum((x.mean(axis=0) - grand) ** 2) / (n - 1)
-    columns = n * np.sum((x.mean(axis=1) - grand) ** 2) / (k - 1)
-    residual = x - x.mean(axis=0) - x.mean(axis=1)[:, None] + grand
-    error = np.sum(residual**2) / ((n - 1) * (k - 1))
+        return {"n": regions, "single": nan, "average": nan, "consistency": nan}
+    # The mean squares of a two-way analysis of variance: of regions, of readers, and of what the
+    # two leave unexplained.
+    grand_mean = scores.mean()
+    regions_square = readers * np.sum((scores.mean(axis=0) - grand_mean) ** 2) / (regions - 1)
+    readers_square = regions * np.sum((scores.mean(axis=1) - grand_mean) ** 2) / (readers - 1)
+    residual = scores - scores.mean(axis=0) - scores.mean(axis=1)[:, None] + grand_mean
+    error_square = np.sum(residual**2) / ((regions - 1) * (readers - 1))
     return {
-        "n": n,
-        "single": _ratio(rows - error, rows + (k - 1) * error + k * (columns - error) / n),
-        "average": _ratio(rows - error, rows + (columns - error) / n),
-        "consistency": _ratio(rows - error, rows + (k - 1) * error),
+        "n": regions,
+        "single": _ratio(
+            regions_square - error_square,
+            regions_square
+            + (readers - 1) * error_square
+            + readers * (readers_square - error_square) / regions,
+        ),
+        "average": _ratio(
+            regions_square - error_square,
+            regions_square + (readers_square - error_square) / regions,
+        ),
+        "consistency": _ratio(
+            regions_square - error_square, regions_square + (readers - 1) * error_square
+        ),
     }
 
 
@@ -192,33 +211,48 @@ def krippendorff_alpha(ratings: ArrayLike, level: str = "interval") -> float:
     >>> krippendorff_alpha([[1.0, 2.0, 3.0, np.nan], [1.0, 2.0, 3.0, 4.0]])
     1.0
     """
-    x = np.asarray(ratings, dtype=float)
-    x = x[:, np.isfinite(x).sum(axis=0) >= 2]
-    values, code = np.unique(x[np.isfinite(x)], return_inverse=True)
+    scores = np.asarray(ratings, dtype=float)
+    # A region with one score has nothing to compare it with.
+    scores = scores[:, np.isfinite(scores).sum(axis=0) >= 2]
+    # ``values`` are the distinct scores, and ``value_index`` says which of them each score is.
+    values, value_index = np.unique(scores[np.isfinite(scores)], return_inverse=True)
+    # If all scores are equal, no disagreement is expected by chance, and alpha is 0 / 0.
     if len(values) < 2:
         return float("nan")
-    counts = np.zeros((x.shape[1], len(values)))
-    np.add.at(counts, (np.nonzero(np.isfinite(x))[1], code), 1)
-    m = counts.sum(axis=1, keepdims=True)
-    coincidence = (counts / (m - 1)).T @ counts - np.diag((counts / (m - 1)).sum(axis=0))
-    total = coincidence.sum(axis=1)
-    distance = _distances(values, total, level)
-    expected = (np.outer(total, total) - np.diag(total)) / (total.sum() - 1)
-    return float(1 - np.sum(coincidence * distance) / np.sum(expected * distance))
+    # How often each value was given to each region.
+    counts = np.zeros((scores.shape[1], len(values)))
+    _, region_of_score = np.nonzero(np.isfinite(scores))
+    np.add.at(counts, (region_of_score, value_index), 1)
+    scores_of_region = counts.sum(axis=1, keepdims=True)
+    # How often two values meet in pairs of scores of one region. A region with m scores has
+    # m (m - 1) ordered pairs, each of weight 1 / (m - 1). No score makes a pair with itself.
+    weighted_counts = counts / (scores_of_region - 1)
+    coincidence = weighted_counts.T @ counts - np.diag(weighted_counts.sum(axis=0))
+    times_used = coincidence.sum(axis=1)
+    distances = _distances(values, times_used, level)
+    # How often two values would meet if all scores were paired at random.
+    by_chance = (np.outer(times_used, times_used) - np.diag(times_used)) / (times_used.sum() - 1)
+    return float(1 - np.sum(coincidence * distances) / np.sum(by_chance * distances))
 
 
-def _distances(values: np.ndarray, total: np.ndarray, level: str) -> np.ndarray:
+def _distances(values: np.ndarray, times_used: np.ndarray, level: str) -> np.ndarray:
+    """Return the squared distance of every two of the ascending values, by the kind of scale.
+
+    ``times_used`` says how many ratings have each value.
+    """
     if level == "nominal":
         return 1 - np.eye(len(values))
     if level == "interval":
         return np.asarray((values[:, None] - values[None, :]) ** 2)
     if level == "ordinal":
         # The distance of two scores is the number of ratings that lie between them. Ratings that
-        # are equal to one of the two scores count half.
-        position = np.cumsum(total) - total / 2
+        # are equal to one of the two scores count half. So each score gets a position among all
+        # ratings in ascending order.
+        position = np.cumsum(times_used) - times_used / 2
         return (position[:, None] - position[None, :]) ** 2
     raise ValueError(f"level {level!r} is none of nominal, ordinal, interval")
 
 
 def _ratio(a: float, b: float) -> float:
+    """Return a / b; NaN where b is 0, or differs from 0 by rounding only."""
     return float(a / b) if abs(b) > 1e-12 else float("nan")

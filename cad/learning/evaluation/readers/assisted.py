@@ -171,6 +171,7 @@ class Assisted:
             return f"Whether the tool helps readers was not tested: {self.note}."
         test = self.test
         change = f"{test.difference:+.3f} [{test.lower:+.3f}, {test.upper:+.3f}]"
+        # A p of NaN, where nothing varies, shows nothing either.
         if test.p < 0.05:
             effect = "helps" if test.difference > 0 else "harms"
         else:
@@ -234,25 +235,49 @@ def assist(
     >>> sorted(with_tool), with_tool["r1"].shape
     (['r1', 'r2'], (60,))
     """
-    table = np.asarray(scores, dtype=float)
+    readers_scores = np.asarray(scores, dtype=float)
+    # Weights of an earlier training are the same for all regions, so their probabilities are on one
+    # scale, and rank the regions themselves.
     if given is not None:
-        return _assisted(truth, table, given, given, patients, names, None)
-    combinations = fit_combinations(truth, table, classifier, names)
-    probability = np.full(table.shape, np.nan)
-    rank = np.full(table.shape, np.nan)
-    fit = np.unique(patients, return_inverse=True)[1] % MOST_FITS
-    for left_out in np.unique(fit):
-        out = fit == left_out
-        combination = fit_combinations(truth[~out], table[:, ~out], classifier[~out], names)
-        for j, name in enumerate(names):
+        return _assisted(
+            truth=truth,
+            table=readers_scores,
+            probability=given,
+            rank=given,
+            patients=patients,
+            names=names,
+            combinations=None,
+        )
+    combinations = fit_combinations(truth, readers_scores, classifier, names)
+    probability = np.full(readers_scores.shape, np.nan)
+    rank_among_others = np.full(readers_scores.shape, np.nan)
+    # Patients are left out one by one, or, if there are many, in at most MOST_FITS groups.
+    patient_numbers = np.unique(patients, return_inverse=True)[1]
+    group_of_region = patient_numbers % MOST_FITS
+    for left_out in np.unique(group_of_region):
+        is_out = group_of_region == left_out
+        combinations_of_others = fit_combinations(
+            truth[~is_out], readers_scores[:, ~is_out], classifier[~is_out], names
+        )
+        for reader, name in enumerate(names):
             # Probabilities of all rows are computed, because a left-out row is ranked among the
             # other rows, with the same weights for all.
-            values = combination.readers[name].probability(table[j], classifier)
-            probability[j, out] = values[out]
+            with_tool = combinations_of_others.readers[name].probability(
+                readers_scores[reader], classifier
+            )
+            probability[reader, is_out] = with_tool[is_out]
             # Rows without a truth are ranked as well. The tests of readers select the rows that
             # they use.
-            rank[j, out] = ranked(values[out], values[~out])
-    return _assisted(truth, table, probability, rank, patients, names, combinations)
+            rank_among_others[reader, is_out] = ranked(with_tool[is_out], with_tool[~is_out])
+    return _assisted(
+        truth=truth,
+        table=readers_scores,
+        probability=probability,
+        rank=rank_among_others,
+        patients=patients,
+        names=names,
+        combinations=combinations,
+    )
 
 
 def _assisted(
@@ -274,25 +299,27 @@ def _assisted(
     if not (np.isfinite(rank) & np.isfinite(truth)).any():
         raise CadError("no region has histology, a reader's score and a probability with the tool")
     readers: dict[str, WithTool] = {}
-    for j, name in enumerate(names):
-        has_both = np.isfinite(truth) & np.isfinite(rank[j])
-        y = truth[has_both]
-        patients_of_rows = patients[has_both]
+    for reader, name in enumerate(names):
+        has_truth_and_rank = np.isfinite(truth) & np.isfinite(rank[reader])
+        y = truth[has_truth_and_rank]
+        patients_of_rows = patients[has_truth_and_rank]
         readers[name] = {
-            "n": int(has_both.sum()),
-            "alone": clustered_auc(y, table[j, has_both], patients_of_rows),
-            "with_tool": clustered_auc(y, rank[j, has_both], patients_of_rows),
+            "n": int(has_truth_and_rank.sum()),
+            "alone": clustered_auc(y, table[reader, has_truth_and_rank], patients_of_rows),
+            "with_tool": clustered_auc(y, rank[reader, has_truth_and_rank], patients_of_rows),
         }
+    # Without two readers, for example, there is no test, and its reason is told.
     test = None
-    note = ""
+    reason = ""
     try:
         # The readers alone and the readers with the tool must be compared on the same cases.
         # Otherwise different cases could be the reason for a difference.
         alone = np.where(np.isfinite(rank), table, np.nan)
         test = obuchowski_rockette(truth, np.stack([alone, rank]), patients)
     except CadError as error:
-        note = str(error)
-    return Assisted(readers, combinations, test, note), dict(zip(names, probability, strict=True))
+        reason = str(error)
+    assisted = Assisted(readers=readers, combinations=combinations, test=test, note=reason)
+    return assisted, dict(zip(names, probability, strict=True))
 
 
 def fit_combinations(
@@ -335,59 +362,77 @@ def fit_combinations(
     >>> sorted(weights.readers)
     ['r1', 'r2']
     """
+    # A reading is one reader's score of one region: its reader and the row of its region.
     reader, row = np.nonzero(np.isfinite(scores) & np.isfinite(truth) & np.isfinite(classifier))
     y = truth[row]
     # Regions are counted and not readings, because four scores of one region have one truth.
-    rows_by_class = [len(np.unique(row[y == label])) for label in (0, 1)]
-    if min(rows_by_class) < FEW:
+    regions_by_class = [len(np.unique(row[y == label])) for label in (0, 1)]
+    if min(regions_by_class) < FEW:
         raise CadError(
-            f"{rows_by_class[1]} malignant and {rows_by_class[0]} benign regions have histology, "
-            f"a reader's score and a probability; weights of readers need {FEW} of each"
+            f"{regions_by_class[1]} malignant and {regions_by_class[0]} benign regions "
+            "have histology, a reader's score and a probability; "
+            f"weights of readers need {FEW} of each"
         )
-    s = scores[reader, row]
-    z = logit(np.clip(classifier[row], CLIP, 1 - CLIP))
-    middle = _scale(s)
-    scale = _scale(z)
-    both = np.column_stack([np.ones(len(y)), (s - middle[0]) / middle[1]])
+    reading_scores = scores[reader, row]
+    tool_log_odds = logit(np.clip(classifier[row], CLIP, 1 - CLIP))
+    # The priors hold for values of mean 0 and standard deviation 1.
+    score_mean, score_sd = _scale(reading_scores)
+    tool_mean, tool_sd = _scale(tool_log_odds)
+    common = np.column_stack([np.ones(len(y)), (reading_scores - score_mean) / score_sd])
     # A reader's intercept and weight are the common ones plus his own deviations. For his
     # deviations each reader has two columns, which are 0 in the rows of other readers.
-    deviating = np.zeros((len(y), len(names), 2))
-    deviating[np.arange(len(y)), reader] = both
-    design = np.hstack([both, deviating.reshape(len(y), -1)])
-    precision = np.r_[1e-4, COMMON_SD**-2, np.full(2 * len(names), OWN_SD**-2)]
-    centred = z - scale[0]
+    deviation_columns = np.zeros((len(y), len(names), 2))
+    deviation_columns[np.arange(len(y)), reader] = common
+    design = np.hstack([common, deviation_columns.reshape(len(y), -1)])
+    # The common intercept has hardly any prior.
+    prior_precision = np.r_[1e-4, COMMON_SD**-2, np.full(2 * len(names), OWN_SD**-2)]
+    centred_log_odds = tool_log_odds - tool_mean
     # The weight c of the classifier's log-odds is fitted on log-odds divided by their standard
     # deviation. But its prior mean of 1 is for the log-odds themselves, so it is multiplied by this
     # standard deviation.
-    beta = fit_logistic(
-        np.column_stack([design, centred / scale[1]]),
+    coefficients = fit_logistic(
+        np.column_stack([design, centred_log_odds / tool_sd]),
         y,
-        mean=np.r_[np.zeros(design.shape[1]), scale[1]],
-        precision=np.r_[precision, TOOL_SD**-2],
+        mean=np.r_[np.zeros(design.shape[1]), tool_sd],
+        precision=np.r_[prior_precision, TOOL_SD**-2],
     )
-    tool = beta[-1] / scale[1]
+    tool_weight = coefficients[-1] / tool_sd
     # If c is below its lower bound, it is set to the bound, and the readers' weights are fitted
     # again with this c.
-    if tool < LEAST_TOOL:
-        tool = LEAST_TOOL
-        beta = fit_logistic(design, y, offset=tool * centred, precision=precision)
-    deviations = beta[2 : 2 + 2 * len(names)].reshape(-1, 2)
+    if tool_weight < LEAST_TOOL:
+        tool_weight = LEAST_TOOL
+        coefficients = fit_logistic(
+            design, y, offset=tool_weight * centred_log_odds, precision=prior_precision
+        )
+    # The first two coefficients are common; two deviations of each reader follow.
+    common_weights = coefficients[:2]
+    deviations = coefficients[2 : 2 + 2 * len(names)].reshape(-1, 2)
 
-    def combination(weights: np.ndarray, of: np.ndarray) -> Combination:
-        b = weights[1] / middle[1]
-        # Weights of standardised scores are converted to weights of the scores themselves.
-        a = weights[0] - b * middle[0] - tool * scale[0]
-        return Combination(float(a), float(b), float(tool), len(of), int(of.sum()))
+    def combination(weights: np.ndarray, truths: np.ndarray) -> Combination:
+        """Convert weights of standardised values to weights of the values themselves.
 
-    of_readers = {}
+        ``weights`` are an intercept and the weight of the score. ``truths`` are those of the
+        readings from which they were fitted.
+        """
+        score_weight = weights[1] / score_sd
+        intercept = weights[0] - score_weight * score_mean - tool_weight * tool_mean
+        return Combination(
+            intercept=float(intercept),
+            score=float(score_weight),
+            tool=float(tool_weight),
+            n=len(truths),
+            positive=int(truths.sum()),
+        )
+
+    combinations = {}
     for j, name in enumerate(names):
-        of_readers[name] = combination(beta[:2] + deviations[j], y[reader == j])
-    return Combinations(of_readers, combination(beta[:2], y))
+        combinations[name] = combination(common_weights + deviations[j], y[reader == j])
+    return Combinations(readers=combinations, anyone=combination(common_weights, y))
 
 
 def _scale(values: np.ndarray) -> tuple[float, float]:
     """Return mean and standard deviation.
 
-    The standard deviation is 1 if all values are equal.
+    The standard deviation is 1 if all values are equal, because they are divided by it.
     """
     return float(values.mean()), float(values.std()) or 1.0

@@ -80,8 +80,10 @@ class Ceiling:
                 f"{self.share.value:.0%} of the classifier's squared distance to the readers' mean "
                 "is the readers' own scatter"
             )
+        if not clauses:
+            return ""
         text = "; ".join(clauses)
-        return text[:1].upper() + text[1:] + "." if text else ""
+        return text[:1].upper() + text[1:] + "."
 
 
 def readers_ceiling(
@@ -137,45 +139,56 @@ def readers_ceiling(
     >>> 0 < ceiling.auc.value <= 1, sorted(ceiling.against_others)
     (True, ['r1', 'r2', 'r3'])
     """
-    mean = mean_of_known(scores.T)
+    readers_mean = mean_of_known(scores.T)
     group = np.asarray(patients)
-    judged = np.isfinite(truth) & np.isfinite(mean) & np.isfinite(classifier)
-    order = classifier if ranking is None else ranking
-    counted = np.isfinite(scores).sum(axis=0)
-    usable = np.isfinite(classifier) & (counted >= 2)
-    scatter = (
-        np.nansum((scores - mean) ** 2, axis=0)[usable] / (counted[usable] - 1) / counted[usable]
-    )
-    distance = (classifier[usable] - mean[usable]) ** 2
+    has_all = np.isfinite(truth) & np.isfinite(readers_mean) & np.isfinite(classifier)
+    ranking_values = classifier if ranking is None else ranking
+    readers_of_region = np.isfinite(scores).sum(axis=0)
+    # How much readers scatter shows only in a region that two of them scored.
+    usable = np.isfinite(classifier) & (readers_of_region >= 2)
+    # The variance of the mean of R scores is the variance of a score, divided by R.
+    squares = np.nansum((scores - readers_mean) ** 2, axis=0)[usable]
+    score_variance = squares / (readers_of_region[usable] - 1)
+    scatter_of_region = score_variance / readers_of_region[usable]
+    distance_of_region = (classifier[usable] - readers_mean[usable]) ** 2
 
     def share(weight: np.ndarray) -> np.ndarray:
-        total = (weight * distance).sum(axis=1, keepdims=True)
+        """Return the scatter's share of the distance, for each draw of a resampling."""
+        total = (weight * distance_of_region).sum(axis=1, keepdims=True)
+        # A total of 0 gives 0 / 0, and the share is not known.
         with np.errstate(invalid="ignore"):
-            explained = (weight * scatter).sum(axis=1, keepdims=True) / total
+            explained = (weight * scatter_of_region).sum(axis=1, keepdims=True) / total
         return np.where(total > 0, explained, np.nan)
 
     return Ceiling(
-        auc=clustered_auc(truth[judged], mean[judged], group[judged]),
-        brier=metrics.brier(truth[judged], mean[judged]),
-        classifier_auc=clustered_auc(truth[judged], order[judged], group[judged]),
-        against_others=_auc_against_others(scores, classifier, names),
-        distance=float(distance.mean()) if usable.any() else float("nan"),
-        scatter=float(scatter.mean()) if usable.any() else float("nan"),
+        auc=clustered_auc(truth[has_all], readers_mean[has_all], group[has_all]),
+        brier=metrics.brier(truth[has_all], readers_mean[has_all]),
+        classifier_auc=clustered_auc(truth[has_all], ranking_values[has_all], group[has_all]),
+        against_others=_brier_against_others(scores, classifier, names),
+        distance=float(distance_of_region.mean()) if usable.any() else float("nan"),
+        scatter=float(scatter_of_region.mean()) if usable.any() else float("nan"),
         share=bootstrap_intervals(share, group[usable], bootstraps, seed)[0],
     )
 
 
-def _auc_against_others(
+def _brier_against_others(
     scores: np.ndarray, classifier: np.ndarray, names: list[str]
 ) -> dict[str, dict[str, float]]:
+    """Return how far each reader and the classifier are from the mean of the other readers.
+
+    The classifier is measured on the regions that the reader and another reader scored. A reader
+    without such a region is left out.
+    """
     by_reader: dict[str, dict[str, float]] = {}
-    for j, name in enumerate(names):
-        mean_of_others = mean_of_known(np.delete(scores, j, axis=0).T)
-        judged = np.isfinite(mean_of_others) & np.isfinite(scores[j]) & np.isfinite(classifier)
-        if judged.any():
+    for reader, name in enumerate(names):
+        mean_of_others = mean_of_known(np.delete(scores, reader, axis=0).T)
+        has_all = (
+            np.isfinite(mean_of_others) & np.isfinite(scores[reader]) & np.isfinite(classifier)
+        )
+        if has_all.any():
             by_reader[name] = {
-                "n": int(judged.sum()),
-                "brier": metrics.brier(mean_of_others[judged], scores[j, judged]),
-                "classifier_brier": metrics.brier(mean_of_others[judged], classifier[judged]),
+                "n": int(has_all.sum()),
+                "brier": metrics.brier(mean_of_others[has_all], scores[reader, has_all]),
+                "classifier_brier": metrics.brier(mean_of_others[has_all], classifier[has_all]),
             }
     return by_reader

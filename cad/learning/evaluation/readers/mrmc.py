@@ -149,37 +149,42 @@ def obuchowski_rockette(
             "a multi-reader comparison needs two treatments and two readers or more, "
             f"found {table.shape[:2] if table.ndim == 3 else table.shape}"
         )
-    y, flat, group, omitted = _complete(truth, table.reshape(-1, table.shape[2]), groups)
-    t, r = table.shape[:2]
-    aucs = _auc_of_readers(y, flat).reshape(t, r)
-    cov = _jackknife_covariance(y, flat, group).reshape(t, r, t, r)
-    variance, cov1, cov2, cov3 = _components(cov)
-    treatment = aucs.mean(axis=1)
-    reader = aucs.mean(axis=0)
-    ms_treatment = float(r * np.sum((treatment - aucs.mean()) ** 2) / (t - 1))
-    residual = aucs - treatment[:, None] - reader[None, :] + aucs.mean()
-    ms_interaction = float(np.sum(residual**2) / ((t - 1) * (r - 1)))
+    treatments, readers = table.shape[:2]
+    # A row for each reader in each treatment, with a column for each case.
+    y, rating_rows, group, omitted = _complete(truth, table.reshape(-1, table.shape[2]), groups)
+    aucs = _auc_of_readers(y, rating_rows).reshape(treatments, readers)
+    covariance = _jackknife_covariance(y, rating_rows, group).reshape(
+        treatments, readers, treatments, readers
+    )
+    variance, cov1, cov2, cov3 = _components(covariance)
+    treatment_aucs = aucs.mean(axis=1)
+    reader_aucs = aucs.mean(axis=0)
+    # The mean squares of a two-way analysis of variance of the AUCs.
+    ms_treatment = float(readers * np.sum((treatment_aucs - aucs.mean()) ** 2) / (treatments - 1))
+    residual = aucs - treatment_aucs[:, None] - reader_aucs[None, :] + aucs.mean()
+    ms_interaction = float(np.sum(residual**2) / ((treatments - 1) * (readers - 1)))
     # cov2 is the covariance of the AUCs of two readers under one treatment, cov3 under two
     # treatments. The true cov2 is at least cov3. If the estimate of cov2 is below that of cov3,
     # their difference counts as 0. Otherwise the error would be too small (Hillis).
-    denominator = ms_interaction + r * max(cov2 - cov3, 0.0)
-    f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, t, r)
-    difference = float(treatment[-1] - treatment[0])
+    denominator = ms_interaction + readers * max(cov2 - cov3, 0.0)
+    f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, treatments, readers)
+    difference = float(treatment_aucs[-1] - treatment_aucs[0])
     # The difference of two treatments' mean AUCs has the variance 2/r (MS(T*R) + r (cov2 - cov3)).
-    # r is the number of readers and MS(T*R) the mean square of treatment by reader.
-    error = float(np.sqrt(2 / r * denominator))
-    half = float(t_distribution.ppf(0.975, df2) * error)
+    # r is the number of readers and MS(T*R) the mean square of treatment by reader. The expression
+    # in brackets is ``denominator``.
+    error = float(np.sqrt(2 / readers * denominator))
+    half_interval = float(t_distribution.ppf(0.975, df2) * error)
     return MRMC(
         aucs=aucs,
-        treatment_aucs=treatment,
+        treatment_aucs=treatment_aucs,
         f=f,
-        df1=float(t - 1),
+        df1=float(treatments - 1),
         df2=df2,
         p=p,
         difference=difference,
         error=error,
-        lower=difference - half,
-        upper=difference + half,
+        lower=difference - half_interval,
+        upper=difference + half_interval,
         variance=variance,
         cov1=cov1,
         cov2=cov2,
@@ -232,30 +237,41 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     """
     y = np.asarray(truth, dtype=float)
     table = np.asarray(ratings, dtype=float)
-    read = []
+    was_read = []
     won = []
-    for wins in table:
+    for treatment_ratings in table:
         # ``gap`` has the shape (readers, malignant, benign). If one of the two cases was not read
         # by the reader, the gap is NaN, and there is no pair.
-        gap = wins[:, y == 1][:, :, None] - wins[:, y == 0][:, None, :]
-        read.append(np.isfinite(gap) * 1.0)
+        malignant = treatment_ratings[:, y == 1]
+        benign = treatment_ratings[:, y == 0]
+        gap = malignant[:, :, None] - benign[:, None, :]
+        was_read.append(np.isfinite(gap) * 1.0)
+        # A pair is won if the malignant case has the higher rating; equal ratings count one half.
         won.append(np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0)))
-    pairs = [float(wins.sum()) for wins in read]
+    pairs = [float(of_treatment.sum()) for of_treatment in was_read]
     if min(pairs) == 0:
         raise CadError("no reader read a malignant and a benign case in one of the treatments")
-    aucs = np.array([wins.sum() / n for wins, n in zip(won, pairs, strict=True)])
-    cov = np.zeros((2, 2))
+    won_pairs = np.array([of_treatment.sum() for of_treatment in won])
+    aucs = won_pairs / np.array(pairs)
+    covariance = np.zeros((2, 2))
     for i, j in product(range(2), repeat=2):
-        hits = _pair_sums(won[i], won[j])
-        both = _pair_sums(read[i], read[j])
-        moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
         # A unit is a malignant and a benign case compared by one reader. Two units may share the
         # reader, the malignant case, the benign case, or several of these, which makes eight kinds
         # of two units. The covariance is the sum over the kinds of the mean product (``moment``),
-        # weighted by the share of the kind, minus the squared mean.
-        cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
+        # weighted by the share of the kind, minus the squared mean. ``moment[0, 0, 0]``, of units
+        # that share nothing, is an unbiased estimate of the squared mean. A kind without any two
+        # units has no mean product, and counts as 0.
+        won_together = _pair_sums(won[i], won[j])
+        pairs_of_units = _pair_sums(was_read[i], was_read[j])
+        moment = np.divide(
+            won_together,
+            pairs_of_units,
+            out=np.zeros_like(won_together),
+            where=pairs_of_units > 0,
+        )
+        covariance[i, j] = np.sum(pairs_of_units * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
     # An unbiased estimate of a variance may be negative, and then counts as 0.
-    variance = cov[0, 0] + cov[1, 1] - cov[0, 1] - cov[1, 0]
+    variance = covariance[0, 0] + covariance[1, 1] - covariance[0, 1] - covariance[1, 0]
     return aucs, float(aucs[1] - aucs[0]), float(np.sqrt(max(variance, 0.0)))
 
 
@@ -268,12 +284,16 @@ def _pair_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """
     total = np.zeros((2, 2, 2))
     for same in product((0, 1), repeat=3):
+        # The sum over an axis of both arrays, multiplied, has all pairs of indices on this axis.
         summed_axes = tuple(axis for axis in range(3) if not same[axis])
         total[same] = np.sum(a.sum(axis=summed_axes) * b.sum(axis=summed_axes))
     # So far, place 0 of an axis has all pairs. The pairs with equal indices on this axis are
     # subtracted, so that only pairs with different indices remain.
     for axis in range(3):
-        total[(slice(None),) * axis + (0,)] -= total[(slice(None),) * axis + (1,)]
+        # A colon for each axis before this one, and then the place on this axis.
+        different = (slice(None),) * axis + (0,)
+        equal = (slice(None),) * axis + (1,)
+        total[different] -= total[equal]
     return total
 
 
@@ -324,36 +344,39 @@ def against_readers(
     if table.ndim != 2 or len(table) < 2:
         raise CadError(f"a comparison with readers needs two or more, found {len(table)}")
     rows = np.vstack([np.asarray(cad, dtype=float), table])
-    y, flat, group, omitted = _complete(truth, rows, groups)
-    aucs = _auc_of_readers(y, flat)
-    r = len(table)
-    # The comparison uses psi_r = AUC(CAD) - AUC(reader r). The AUC of CAD is a part of every psi_r,
-    # so all psi_r are correlated.
-    contrast = np.hstack([np.ones((r, 1)), -np.eye(r)])
-    psi = contrast @ aucs
-    cov = contrast @ _jackknife_covariance(y, flat, group) @ contrast.T
+    y, score_rows, group, omitted = _complete(truth, rows, groups)
+    aucs = _auc_of_readers(y, score_rows)
+    reader_count = len(table)
+    # The comparison uses AUC(CAD) - AUC(reader r) for each reader r. The AUC of CAD is in each of
+    # these differences, so all are correlated.
+    contrast = np.hstack([np.ones((reader_count, 1)), -np.eye(reader_count)])
+    from_each_reader = contrast @ aucs
+    covariance = contrast @ _jackknife_covariance(y, score_rows, group) @ contrast.T
     # cov2 is the mean covariance of the differences of two readers: the mean of the elements off
     # the diagonal. If its estimate is negative, it counts as 0. Otherwise the error would be too
     # small (Hillis).
-    cov2 = float((cov.sum() - np.trace(cov)) / (r * (r - 1)))
-    ms_reader = float(np.var(psi, ddof=1))
-    denominator = ms_reader + r * max(cov2, 0.0)
+    cov2 = float((covariance.sum() - np.trace(covariance)) / (reader_count * (reader_count - 1)))
+    ms_reader = float(np.var(from_each_reader, ddof=1))
+    denominator = ms_reader + reader_count * max(cov2, 0.0)
     # The mean difference of r readers has the variance (MS(R) + r cov2) / r, with MS(R) the mean
     # square of the readers' differences.
-    difference = float(psi.mean())
-    error = float(np.sqrt(denominator / r))
-    df = float("inf") if ms_reader == 0 else (denominator / ms_reader) ** 2 * (r - 1)
+    difference = float(from_each_reader.mean())
+    error = float(np.sqrt(denominator / reader_count))
+    # If all readers' differences are equal, their mean square is 0, and t is normal.
+    degrees = (
+        float("inf") if ms_reader == 0 else (denominator / ms_reader) ** 2 * (reader_count - 1)
+    )
     statistic = difference / error if error > 0 else float("nan")
-    half = float(t_distribution.ppf(0.975, df) * error)
+    half_interval = float(t_distribution.ppf(0.975, degrees) * error)
     return AgainstReaders(
         cad_auc=float(aucs[0]),
         reader_aucs=aucs[1:],
         difference=difference,
-        lower=difference - half,
-        upper=difference + half,
+        lower=difference - half_interval,
+        upper=difference + half_interval,
         t=statistic,
-        df=df,
-        p=float(2 * t_distribution.sf(abs(statistic), df)),
+        df=degrees,
+        p=float(2 * t_distribution.sf(abs(statistic), degrees)),
         n=len(y),
         omitted=omitted,
     )
@@ -362,6 +385,12 @@ def against_readers(
 def _complete(
     truth: ArrayLike, scores: np.ndarray, groups: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Leave out cases whose truth, or any of whose scores, is missing.
+
+    Return truth, scores and patients of the other cases, and the number of cases left out. Without
+    ``groups`` every case is a patient of its own. Raise an error if a class has cases of fewer than
+    two patients.
+    """
     y = np.asarray(truth, dtype=float)
     group = np.arange(len(y)) if groups is None else np.asarray(groups)
     usable = np.isfinite(y) & np.isfinite(scores).all(axis=0)
@@ -372,13 +401,14 @@ def _complete(
         raise CadError(
             f"the {len(y)} cases that everyone rated and whose truth is known lack a class"
         )
-    for value, name in ((1, "malignant"), (0, "benign")):
-        if len(np.unique(group[y == value])) < 2:
-            raise CadError(f"only one patient has {name} cases: the jackknife needs two")
+    for label, class_name in ((1, "malignant"), (0, "benign")):
+        if len(np.unique(group[y == label])) < 2:
+            raise CadError(f"only one patient has {class_name} cases: the jackknife needs two")
     return y, scores, group, int((~usable).sum())
 
 
 def _auc_of_readers(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return the AUC of each row of ``scores``."""
     return np.array([auc(y, row) for row in scores])
 
 
@@ -418,29 +448,38 @@ def _jackknife_covariance(
     return covariance * (n_patients - 1) ** 2 / n_patients
 
 
-def _components(cov: np.ndarray) -> tuple[float, float, float, float]:
+def _components(covariance: np.ndarray) -> tuple[float, float, float, float]:
     """Return the variance, cov1, cov2 and cov3 of :class:`MRMC`.
 
-    They are means of entries of ``cov``, shape (t, r, t, r), for t treatments and r readers.
+    They are means of entries of ``covariance``, shape (t, r, t, r), for t treatments and r readers.
     """
-    t, r = cov.shape[:2]
-    same_t = np.eye(t, dtype=bool)[:, None, :, None]
-    same_r = np.eye(r, dtype=bool)[None, :, None, :]
-    kinds = (same_t & same_r, ~same_t & same_r, same_t & ~same_r, ~same_t & ~same_r)
-    means = [float(cov[np.broadcast_to(kind, cov.shape)].mean()) for kind in kinds]
+    treatments, readers = covariance.shape[:2]
+    same_treatment = np.eye(treatments, dtype=bool)[:, None, :, None]
+    same_reader = np.eye(readers, dtype=bool)[None, :, None, :]
+    kinds = (
+        same_treatment & same_reader,
+        ~same_treatment & same_reader,
+        same_treatment & ~same_reader,
+        ~same_treatment & ~same_reader,
+    )
+    # In the order of the kinds: variance, cov1, cov2, cov3.
+    means = [float(covariance[np.broadcast_to(kind, covariance.shape)].mean()) for kind in kinds]
     return means[0], means[1], means[2], means[3]
 
 
 def _f_test(
-    ms_treatment: float, ms_interaction: float, denominator: float, t: int, r: int
+    ms_treatment: float, ms_interaction: float, denominator: float, treatments: int, readers: int
 ) -> tuple[float, float, float]:
+    """Return F, its denominator's degrees of freedom by Hillis, and the p-value."""
+    # A denominator of 0 means that nothing varies.
     if denominator <= 0:
         return float("nan"), float("nan"), float("nan")
+    # Without interaction the formula for the degrees of freedom would divide by 0.
     if ms_interaction == 0:
         df2 = float("inf")
     else:
-        df2 = (denominator / ms_interaction) ** 2 * (t - 1) * (r - 1)
+        df2 = (denominator / ms_interaction) ** 2 * (treatments - 1) * (readers - 1)
     f = ms_treatment / denominator
     # The F distribution is not defined for infinite degrees of freedom. With 1e9 it equals its
     # limit, chi-squared / (t - 1), in all digits.
-    return f, df2, float(f_distribution.sf(f, t - 1, min(df2, 1e9)))
+    return f, df2, float(f_distribution.sf(f, treatments - 1, min(df2, 1e9)))

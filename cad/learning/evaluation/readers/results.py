@@ -124,46 +124,67 @@ def reader_results(
     (6, 1.0)
     """
     if wide is None:
-        results: dict[str, Any] = dict.fromkeys(("agreement", "cad_vs_readers"))
-        return {"readers": {}, **results, "cad_vs_readers_note": "no readers"}
-    table = wide.to_numpy(dtype=float)
-    names = list(wide.columns)
-    note = ""
-    beside = None
+        return {
+            "readers": {},
+            "agreement": None,
+            "cad_vs_readers": None,
+            "cad_vs_readers_note": "no readers",
+        }
+    scores = wide.to_numpy(dtype=float)
+    reader_ids = list(wide.columns)
+    # A comparison that is not possible, such as with one reader, is no error: its reason is told.
+    reason = ""
+    against_classifier = None
     try:
-        beside = against_readers(truth, score, table.T, patients)
+        against_classifier = against_readers(truth, score, scores.T, patients)
     except CadError as error:
-        note = str(error)
+        reason = str(error)
     readers = {}
-    for j, name in enumerate(names):
-        readers[name] = _one_reader(j, table, truth, score, patients, n_folds)
+    for column, reader_id in enumerate(reader_ids):
+        readers[reader_id] = _one_reader(column, scores, truth, score, patients, n_folds)
     return {
         "readers": readers,
-        "agreement": agreement(table.T, names) if len(names) > 1 else None,
-        "cad_vs_readers": beside,
-        "cad_vs_readers_note": note,
+        "agreement": agreement(scores.T, reader_ids) if len(reader_ids) > 1 else None,
+        "cad_vs_readers": against_classifier,
+        "cad_vs_readers_note": reason,
     }
 
 
 def _one_reader(
-    j: int,
+    column: int,
     table: np.ndarray,
     truth: np.ndarray,
     score: np.ndarray,
     patients: np.ndarray,
     n_folds: int | None,
 ) -> ReaderResult:
-    scores = table[:, j]
-    has_truth = np.isfinite(scores) & np.isfinite(truth)
-    both = has_truth & np.isfinite(score)
-    mean = mean_of_known(np.delete(table, j, axis=1))
-    consensus, ties = metrics.consensus_truth(np.where(np.isfinite(scores), mean, np.nan))
+    """Measure the reader of one column of ``table``, shape (n, readers), on his regions."""
+    reader_scores = table[:, column]
+    # Against histology: the reader alone, and beside the classifier on the same regions.
+    is_measured = np.isfinite(reader_scores) & np.isfinite(truth)
+    is_compared = is_measured & np.isfinite(score)
+    mean_of_others = mean_of_known(np.delete(table, column, axis=1))
+    # Against the other readers: only regions that this reader scored count, and of these only those
+    # with another reader.
+    mean_of_others = np.where(np.isfinite(reader_scores), mean_of_others, np.nan)
+    consensus, ties = metrics.consensus_truth(mean_of_others)
     has_consensus = np.isfinite(consensus)
-    auc = clustered_auc(consensus[has_consensus], scores[has_consensus], patients[has_consensus])
+    auc_against_others = clustered_auc(
+        consensus[has_consensus], reader_scores[has_consensus], patients[has_consensus]
+    )
     return ReaderResult(
-        n=int(has_truth.sum()),
-        auc=clustered_auc(truth[has_truth], scores[has_truth], patients[has_truth]),
-        cad_auc=clustered_auc(truth[both], score[both], patients[both], n_folds),
-        roc=roc_points(truth[has_truth], scores[has_truth]),
-        consensus_of_others={"n": int(has_consensus.sum()), "ties": ties, "auc": auc},
+        n=int(is_measured.sum()),
+        auc=clustered_auc(truth[is_measured], reader_scores[is_measured], patients[is_measured]),
+        cad_auc=clustered_auc(
+            truth[is_compared],
+            score[is_compared],
+            patients[is_compared],
+            n_folds,
+        ),
+        roc=roc_points(truth[is_measured], reader_scores[is_measured]),
+        consensus_of_others={
+            "n": int(has_consensus.sum()),
+            "ties": ties,
+            "auc": auc_against_others,
+        },
     )

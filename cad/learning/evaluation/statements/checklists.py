@@ -65,6 +65,7 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
     """
 
     def sentence(match: re.Match[str]) -> str:
+        """Return the sentence about this run for a name in braces."""
         return SENTENCES[match[1]](facts)
 
     answered = {}
@@ -106,9 +107,11 @@ def metrics_states(facts: RunFacts) -> dict[str, State]:
         if _of_nobody("metrics", number, facts):
             states[number] = "person"
             continue
+        # The state of some items is the same for every run.
         if "state" in item:
             states[number] = item["state"]
             continue
+        # None: the run's record cannot show whether it fulfils the item.
         proven = PROOFS[number](facts)
         if proven is None:
             states[number] = "person"
@@ -134,12 +137,14 @@ def metrics_score(states: dict[str, State]) -> tuple[float, float]:
     least, most : float
         Scores from 0 to 1.
     """
-    total = dict.fromkeys(("yes", "no", "person"), 0.0)
+    weight_by_state = dict.fromkeys(("yes", "no", "person"), 0.0)
     for number, state in states.items():
         if state != "not applicable":
-            total[state] += items("metrics")[number]["weight"]
-    whole = sum(total.values())
-    return total["yes"] / whole, (total["yes"] + total["person"]) / whole
+            weight_by_state[state] += items("metrics")[number]["weight"]
+    weight_of_all = sum(weight_by_state.values())
+    return weight_by_state["yes"] / weight_of_all, (
+        weight_by_state["yes"] + weight_by_state["person"]
+    ) / weight_of_all
 
 
 def validation_md(run: Json, metrics: Summary) -> str:
@@ -186,6 +191,7 @@ def validation_md(run: Json, metrics: Summary) -> str:
 
 
 def _results(metrics: Summary) -> list[str]:
+    """Return the lines of the table of results: one column per truth, one row per measure."""
     lines = [
         "## Results",
         "",
@@ -204,6 +210,7 @@ def _results_column(comparison: Comparison | None) -> dict[str, str]:
 
     The column is for one truth. The texts are dashes if there is no comparison with this truth.
     """
+    # The AUC has two rows of its own, with different intervals.
     measured = {name: measure for name, measure in MEASURES.items() if name != "auc"}
     titles = ["ROIs (patients)", "malignant", "ties at .5"]
     titles += ["AUC, patient-clustered", "AUC, ROI-level"]
@@ -233,6 +240,7 @@ def _warning_lines(of_measures: list[str], of_run: list[str]) -> list[str]:
 
 
 def _metrics_score_lines(facts: RunFacts) -> list[str]:
+    """Return the lines of the section on METRICS: the score, and a table with all items."""
     states = metrics_states(facts)
     reasons = answers("metrics", facts)
     low, high = metrics_score(states)

@@ -29,7 +29,8 @@ def effective_patients(patients: ArrayLike) -> float:
     >>> effective_patients(["a", "b", "c"]), round(effective_patients(["a"] * 8 + ["b", "c"]), 2)
     (3.0, 1.52)
     """
-    return effective_number(np.unique(np.asarray(patients).astype(str), return_counts=True)[1])
+    _, regions_of_patients = np.unique(np.asarray(patients).astype(str), return_counts=True)
+    return effective_number(regions_of_patients)
 
 
 def broken_promises(
@@ -63,49 +64,57 @@ def broken_promises(
     >>> broken_promises(["a", "a", "b", "b"], [0.2, 0.8, 0.1, 0.9], [0, 1, 0, 1])[0]
     '2 patients, effectively 2.0 of equal size'
     """
-    names, sizes = np.unique(np.asarray(patients).astype(str), return_counts=True)
-    notes = [f"{len(names)} patients, effectively {effective_patients(patients):.1f} of equal size"]
-    share = sizes.max() / sizes.sum()
-    if share > _LARGEST_SHARE:
-        notes.append(
-            f"patient {names[sizes.argmax()]} holds {share:.0%} of the regions: 95 % intervals "
-            "cover .87 to .94"
+    names, region_counts = np.unique(np.asarray(patients).astype(str), return_counts=True)
+    sentences = [
+        f"{len(names)} patients, effectively {effective_patients(patients):.1f} of equal size"
+    ]
+    largest_share = region_counts.max() / region_counts.sum()
+    if largest_share > _LARGEST_SHARE:
+        sentences.append(
+            f"patient {names[region_counts.argmax()]} holds {largest_share:.0%} of the regions: "
+            "95 % intervals cover .87 to .94"
         )
-    outcome = np.asarray(truth, dtype=float)
-    if not np.isfinite(outcome).any():
+    is_malignant = np.asarray(truth, dtype=float)
+    if not np.isfinite(is_malignant).any():
         # Without histology, the share of malignant regions is estimated from the readers' means.
-        outcome = np.where(np.isnan(p), np.nan, np.asarray(p, dtype=float) >= 0.5)
-    prevalence = float(np.nanmean(outcome)) if np.isfinite(outcome).any() else np.nan
+        is_malignant = np.where(np.isnan(p), np.nan, np.asarray(p, dtype=float) >= 0.5)
+    # Without histology and without readers' means nothing is known, and NaN gives no warning.
+    prevalence = float(np.nanmean(is_malignant)) if np.isfinite(is_malignant).any() else np.nan
     if min(prevalence, 1 - prevalence) < _RAREST:
-        notes.append(
+        sentences.append(
             f"{prevalence:.1%} of the regions are malignant: a test at 5 % errs in up to 12 %"
         )
-    if sizes.max() == 1:
-        notes.append("one region a patient: a patient's probability is that of one region")
+    if region_counts.max() == 1:
+        sentences.append("one region a patient: a patient's probability is that of one region")
     if grades is not None:
         grade_values = np.asarray(grades, dtype=float)
-        binary = bool(np.isin(grade_values[np.isfinite(grade_values)], (0.0, 1.0)).all())
-        if grade_values.shape[1] == 1 or binary:
-            scorer = "a scale of two answers" if binary else "one reader"
-            notes.append(
+        two_answers = bool(np.isin(grade_values[np.isfinite(grade_values)], (0.0, 1.0)).all())
+        # Labels of one reader, or of two answers, have no spread that could show another opinion.
+        if grade_values.shape[1] == 1 or two_answers:
+            scorer = "a scale of two answers" if two_answers else "one reader"
+            sentences.append(
                 f"labels of {scorer}: {_slopes(comparison)}what other readers would say of these "
                 "regions is not measured"
             )
     if comparison is not None:
-        rows = comparison[(comparison["learner"] == "constant") & (comparison["measure"] == "kl")]
-        if len(rows) and not rows["lower"].iloc[0] > 0:
-            notes.append("the learner is no better than a constant beyond chance")
-    return notes
+        is_constant = comparison["learner"] == "constant"
+        constant_rows = comparison[is_constant & (comparison["measure"] == "kl")]
+        # A constant has a larger divergence (kl) than a good learner, so the interval of their
+        # difference lies above 0. An unknown interval (NaN) shows no difference.
+        if len(constant_rows) and not constant_rows["lower"].iloc[0] > 0:
+            sentences.append("the learner is no better than a constant beyond chance")
+    return sentences
 
 
 def _slopes(comparison: pd.DataFrame | None) -> str:
     """Return the learner's calibration slopes in words; empty if none is known."""
     if comparison is None or "value" not in comparison:
         return ""
-    slopes = comparison[comparison["measure"] == "calibration_slope"]
+    slope_rows = comparison[comparison["measure"] == "calibration_slope"]
     # The learner that was validated comes first in the table.
-    slopes = slopes[slopes["learner"] == comparison["learner"].iloc[0]].dropna(subset="value")
-    if slopes.empty:
+    validated_learner = comparison["learner"].iloc[0]
+    slope_rows = slope_rows[slope_rows["learner"] == validated_learner].dropna(subset="value")
+    if slope_rows.empty:
         return ""
-    slope_texts = [f"{row.value:.2f} to {row.against}" for row in slopes.itertuples()]
+    slope_texts = [f"{row.value:.2f} to {row.against}" for row in slope_rows.itertuples()]
     return f"the calibration slope here is {' and '.join(slope_texts)}; "

@@ -38,6 +38,7 @@ def _enough_regions(facts: RunFacts) -> bool:
     features = facts.counts["features"]
     if facts.comparison is None or features is None:
         return False
+    # Ten regions of the rarer class for each feature count as enough.
     return bool(facts.rarer >= 10 * features)
 
 

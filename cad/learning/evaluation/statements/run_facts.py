@@ -13,6 +13,7 @@ Json = Mapping[str, Any]
 UNKNOWN = "not known to the program"
 # The settings of the section ``decision`` that are costs.
 COSTS = ("false_positive", "false_negative", "refer_negative", "refer_positive")
+# Words in the name of a rival by which it counts as a simple model.
 _SIMPLE = ("logistic", "linear", "mean")
 
 
@@ -37,6 +38,7 @@ class RunFacts:
         ``path`` has the names that lead to the section, the outermost first. The result is empty if
         the run did not record this section.
         """
+        # A section may be absent, or present without a value; either is empty.
         section = self.run.get("settings") or {}
         for name in path:
             section = section.get(name) or {}
@@ -66,8 +68,8 @@ class RunFacts:
     @property
     def parameters(self) -> Json:
         """Return the fitted learner's parameters that are not None."""
-        stated = self.fitted.get("parameters") or {}
-        return {name: value for name, value in stated.items() if value is not None}
+        recorded = self.fitted.get("parameters") or {}
+        return {name: value for name, value in recorded.items() if value is not None}
 
     @property
     def weights(self) -> Json:
@@ -90,6 +92,7 @@ class RunFacts:
     @property
     def selector(self) -> Json | None:
         """Return the step that selects features; None if there is no such step."""
+        # Only a selecting step has a number of features to keep.
         for step in self.fitted.get("steps") or []:
             if "n_features" in step:
                 return dict(step)
@@ -147,6 +150,7 @@ class RunFacts:
         if self.metrics.agreement is None:
             return []
         values = [pair["value"] for pair in self.metrics.agreement["kappa"]]
+        # A kappa that could not be computed is shown as a dash.
         return [value for value in values if digits3(value) != "–"]
 
     @property
@@ -181,6 +185,7 @@ class RunFacts:
         """
         if self.metrics.operating_point is not None:
             return self.metrics.operating_point
+        # A prediction by several models takes the thresholds of the first.
         return next(iter(self.metrics.at_training.values()), None)
 
 

@@ -34,15 +34,19 @@ def listed(section: Json) -> str:
     >>> listed({"bins": 32, "distance": 1})
     'bins 32, distance 1'
     """
-    return ", ".join(f"{name} {value}" for name, value in section.items()) or "not recorded"
+    texts = [f"{name} {value}" for name, value in section.items()]
+    return ", ".join(texts) or "not recorded"
 
 
 def _learner_name(facts: RunFacts) -> str:
+    """Return the name of the fitted learner."""
     return facts.fitted.get("learner") or f"a learner {UNKNOWN}"
 
 
 def _model(facts: RunFacts) -> str:
+    """Return the sentence on the learner, its parameters and the features that it gets."""
     parameters = listed(facts.parameters) if facts.fitted else f"parameters: {UNKNOWN}"
+    # The features of a run without images are the columns of a user's table.
     if not facts.pictured:
         columns = facts.counts["features"]
         return f"{_learner_name(facts)} ({parameters}) on {columns} columns of a table."
@@ -51,9 +55,11 @@ def _model(facts: RunFacts) -> str:
 
 
 def _included(facts: RunFacts) -> str:
+    """Return the sentence on how many patients, regions and studies the run used."""
     sentence = f"{facts.metrics.n.patients} patients, {facts.metrics.n.rois} ROIs."
     if not facts.pictured:
         return f"{sentence} All rows of the table."
+    # A file of an earlier version does not count the studies.
     studies = facts.counts.get("studies")
     if studies is None:
         return sentence
@@ -62,6 +68,7 @@ def _included(facts: RunFacts) -> str:
 
 
 def _missing(facts: RunFacts) -> str:
+    """Return the sentences on missing predictions, truths and features."""
     n = facts.metrics.n
     return (
         f"{n.not_predicted} of {n.rois} ROIs have no prediction; histology is known for "
@@ -71,10 +78,12 @@ def _missing(facts: RunFacts) -> str:
 
 
 def _prevalence(facts: RunFacts) -> str:
+    """Return the sentences on the share of malignant regions."""
     comparison = facts.comparison
     if comparison is None:
         return "No ROI with a known truth."
     judge = "histology" if facts.metrics.histology else "the readers' consensus"
+    # Without any region the share is 0, and not 0 / 0.
     share = comparison.positive / max(comparison.n, 1)
     return (
         f"{comparison.positive} of {comparison.n} ROIs malignant by {judge} ({share:.0%}). "
@@ -83,6 +92,7 @@ def _prevalence(facts: RunFacts) -> str:
 
 
 def _partition(facts: RunFacts) -> str:
+    """Return the sentence on how the patients were divided for training and testing."""
     if facts.predicted:
         return _external_testing(facts)
     scheme = str(facts.settings("validate").get("scheme", UNKNOWN))
@@ -94,6 +104,7 @@ def _partition(facts: RunFacts) -> str:
 
 
 def _tested(facts: RunFacts) -> str:
+    """Return the sentence on the data on which the model was tested."""
     if facts.predicted or not facts.held_out:
         return _partition(facts)
     return "As the rest: every ROI is tested once, by a model that did not see its patient."
@@ -104,6 +115,7 @@ def _internal(facts: RunFacts) -> str:
 
 
 def _external_testing(facts: RunFacts) -> str:
+    """Return the sentence on whether any patient was in the model's training."""
     if not facts.predicted:
         return "None in this run."
     shared = facts.patients_of_training
@@ -116,6 +128,7 @@ def _external_testing(facts: RunFacts) -> str:
 
 
 def _disjoint(facts: RunFacts) -> str:
+    """Return what the parts of the data do not share: patients or sites."""
     if not facts.held_out:
         return "Nothing: the parts are not disjoint."
     if facts.predicted:
@@ -126,6 +139,7 @@ def _disjoint(facts: RunFacts) -> str:
 
 
 def _reference(facts: RunFacts) -> str:
+    """Return the sentence on the truth that predictions are compared with."""
     isup_min = facts.settings("labels").get("isup_min", 1)
     return (
         f"Histology, malignant from ISUP {isup_min}; beside it the mean of the readers' "
@@ -134,6 +148,7 @@ def _reference(facts: RunFacts) -> str:
 
 
 def _annotators(facts: RunFacts) -> str:
+    """Return the sentences on the readers, and on the labels made of their scores."""
     readers = facts.metrics.readers
     if not readers:
         return "No readers' scores in this run."
@@ -149,6 +164,7 @@ def _annotators(facts: RunFacts) -> str:
 
 
 def _variability(facts: RunFacts) -> str:
+    """Return the sentences on how well the readers agree."""
     agreement = facts.metrics.agreement
     if agreement is None:
         return "Fewer than two readers: not measured."
@@ -164,6 +180,7 @@ def _variability(facts: RunFacts) -> str:
 
 
 def _imputation(facts: RunFacts) -> str:
+    """Return the sentence on what is put in for missing features."""
     if not facts.fitted:
         return f"Imputation: {UNKNOWN}."
     step = facts.steps.get("SimpleImputer")
@@ -176,9 +193,12 @@ def _imputation(facts: RunFacts) -> str:
 
 
 def _scaling(facts: RunFacts) -> str:
+    """Return the sentence on how features are scaled."""
     if not facts.fitted:
         return f"Scaling: {UNKNOWN}."
-    scalings = [words for name, words in _SCALERS.items() if name in facts.steps]
+    scalings = [description for name, description in _SCALERS.items() if name in facts.steps]
+    # A learner may also scale inside, and weigh several ways of it. "given" stands for a way that
+    # was set beforehand.
     weighed = facts.weights.get("scaling", {})
     if any(name != "given" for name in weighed):
         shares = ", ".join(f"{name} {share:.0%}" for name, share in weighed.items())
@@ -187,6 +207,7 @@ def _scaling(facts: RunFacts) -> str:
 
 
 def _selection(facts: RunFacts) -> str:
+    """Return the sentence on which features are selected."""
     if not facts.fitted:
         return f"Selection: {UNKNOWN}."
     selector = facts.selector
@@ -196,6 +217,7 @@ def _selection(facts: RunFacts) -> str:
 
 
 def _preprocessing(facts: RunFacts) -> str:
+    """Return the sentences on the steps before the learner."""
     sentences = [_imputation(facts)]
     if "VarianceThreshold" in facts.steps:
         sentences.append("Constant columns are dropped.")
@@ -205,6 +227,7 @@ def _preprocessing(facts: RunFacts) -> str:
 
 
 def _tuning(facts: RunFacts) -> str:
+    """Return the sentences on how the learner's parameters were chosen."""
     fitted = facts.fitted
     if not fitted:
         return f"Tuning: {UNKNOWN}."
@@ -227,6 +250,7 @@ def _tuning(facts: RunFacts) -> str:
         )
     if facts.weights:
         weighed = []
+        # A parameter with one value only was not weighed.
         for name, values in facts.weights.items():
             if len(values) > 1:
                 weighed.append(name)
@@ -238,26 +262,31 @@ def _tuning(facts: RunFacts) -> str:
 
 
 def _ensembling(facts: RunFacts) -> str:
+    """Return the sentence on the machines and trees whose predictions are averaged."""
     members = facts.fitted.get("members")
     n_trees = facts.fitted.get("trees")
     trees = f"{n_trees} randomised trees" if n_trees else ""
     if not members:
         return f"{trees}, averaged." if trees else f"Ensembling: {UNKNOWN}."
+    # Only a learner that averages machines of different settings has weights.
     if not facts.weights:
         return "None: one machine."
+    # The smallest and the largest number of machines in a fit; if they are equal, it is told once.
     numbers = " to ".join(str(number) for number in dict.fromkeys(members))
-    beside = f", and {trees} beside them" if trees else ""
+    and_trees = f", and {trees} beside them" if trees else ""
     return (
         f"{numbers} machines of different settings a fit, averaged by what each predicts on inner "
-        f"folds{beside}."
+        f"folds{and_trees}."
     )
 
 
 def _start(facts: RunFacts) -> str:
+    """Return the sentence on how the learner's computation starts."""
     start = facts.fitted.get("start") or ""
     if not start:
         return f"Initialisation: {UNKNOWN}."
     sentence = "Convex problems: the start does not matter" if "convex" in start else "Drawn"
+    # The text is "convex", a seed, or both with a semicolon between them.
     seed = start.removeprefix("convex").removeprefix("; ")
     if seed:
         sentence = f"{sentence}; {seed}"
@@ -265,6 +294,7 @@ def _start(facts: RunFacts) -> str:
 
 
 def _bundle_of_model(facts: RunFacts) -> str:
+    """Return the sentence on the stored models that the run used."""
     if not facts.models:
         return "A bundle where `cad train` was asked for one."
     models = []
@@ -274,6 +304,7 @@ def _bundle_of_model(facts: RunFacts) -> str:
 
 
 def _explained(facts: RunFacts) -> str:
+    """Return the sentence on how many regions are explained."""
     count = facts.counts.get("explained")
     if count is None:
         return f"Explanations: {UNKNOWN}."
@@ -287,6 +318,7 @@ def _cad_version(facts: RunFacts) -> str:
 
 
 def _software(facts: RunFacts) -> str:
+    """Return the releases of the program and of the libraries."""
     releases = [f"cad {_cad_version(facts)}"]
     for name, release in (facts.run.get("versions") or {}).items():
         releases.append(f"{name} {release}")
@@ -294,6 +326,7 @@ def _software(facts: RunFacts) -> str:
 
 
 def _significance(facts: RunFacts) -> str:
+    """Return the sentences on the intervals, and on the test with permuted labels."""
     resamples = facts.settings("validate").get("bootstraps", 0)
     intervals = (
         "AUC: 95 % interval of jackknifed patients (logit scale, t); rates at a threshold: exact "
@@ -308,6 +341,7 @@ def _significance(facts: RunFacts) -> str:
 
 
 def _failures(facts: RunFacts) -> str:
+    """Return the sentences on failed studies and folds, and on wrong predictions."""
     failed = []
     for fold in facts.metrics.folds:
         if fold.error:
@@ -320,14 +354,17 @@ def _failures(facts: RunFacts) -> str:
     if histology is not None and histology.operating_points:
         # The three operating points have these thresholds, in this order: the lower threshold of
         # the decision, .5, and the upper threshold.
-        middle = histology.operating_points[1]
-        sentences.append(f"At .5: {middle['fp']} false positives, {middle['fn']} false negatives.")
+        at_one_half = histology.operating_points[1]
+        sentences.append(
+            f"At .5: {at_one_half['fp']} false positives, {at_one_half['fn']} false negatives."
+        )
     if facts.pictured:
         sentences.append("Each patient's page shows its ROIs.")
     return " ".join(sentences)
 
 
 def _measured_values(facts: RunFacts) -> str:
+    """Return the titles of the measures that could be computed."""
     if facts.comparison is None:
         return "Nothing could be measured."
     titles = ["AUC"]
@@ -339,11 +376,13 @@ def _measured_values(facts: RunFacts) -> str:
 
 
 def _operating(facts: RunFacts) -> str:
+    """Return the thresholds at which rates are measured."""
     points = facts.comparison.operating_points if facts.comparison else []
     return ", ".join(f"{point['threshold']:.3g}" for point in points) or "no threshold"
 
 
 def _calibration(facts: RunFacts) -> str:
+    """Return the sentence on intercept, slope and Brier score."""
     if facts.comparison is None:
         return "Not measured."
     measures = facts.comparison.measures
@@ -355,9 +394,11 @@ def _calibration(facts: RunFacts) -> str:
 
 
 def _auc_text(facts: RunFacts) -> str:
+    """Return the sentences on the AUC, the calibration and the scale of ranks."""
     if facts.comparison is None:
         return "None."
     measured = f"AUC {interval_text(facts.comparison.auc)}. {_calibration(facts)}"
+    # The note is empty for a prediction, whose ranks need no other scale.
     return " ".join(filter(None, [measured, facts.metrics.scale_note()]))
 
 
@@ -366,6 +407,7 @@ def _image_settings(facts: RunFacts) -> str:
 
 
 def _image_kinds(facts: RunFacts) -> str:
+    """Return the kinds of images and the filters from which features come."""
     features = facts.settings("features")
     kinds = list(features.get("modalities") or [UNKNOWN])
     for image, filters in (features.get("filters") or {}).items():
@@ -375,12 +417,15 @@ def _image_kinds(facts: RunFacts) -> str:
 
 
 def _families(facts: RunFacts) -> str:
+    """Return the families of features."""
     features = facts.settings("features")
-    families = [*(features.get("families") or [UNKNOWN]), *(features.get("radiomics") or [])]
+    families = list(features.get("families") or [UNKNOWN])
+    families += features.get("radiomics") or []
     return f"{', '.join(families)}."
 
 
 def _other_predictors(facts: RunFacts) -> str:
+    """Return the sentence on features that are no image values."""
     if not facts.pictured:
         return "All columns of features.parquet; what they measure says who made the table."
     families = facts.settings("features").get("families") or []
@@ -393,6 +438,7 @@ def _predictor(facts: RunFacts) -> str:
 
 
 def _resampling(facts: RunFacts) -> str:
+    """Return the sentence on the grid to which images are resampled."""
     spacings = {}
     for name, spacing in facts.settings("images").items():
         if name.startswith("spacing") and spacing:
@@ -403,6 +449,7 @@ def _resampling(facts: RunFacts) -> str:
 
 
 def _discretisation(facts: RunFacts) -> str:
+    """Return the settings by which grey levels are made discrete for textures."""
     features = facts.settings("features")
     textures = []
     for name in ("texture", "texture_adc"):
@@ -412,11 +459,15 @@ def _discretisation(facts: RunFacts) -> str:
 
 
 def _n_features(facts: RunFacts) -> str:
+    """Return the number of features."""
     count = facts.counts["features"]
-    return "The columns of features.parquet:" if count is None else str(count)
+    if count is None:
+        return "The columns of features.parquet:"
+    return str(count)
 
 
 def _robustness(facts: RunFacts) -> str:
+    """Return the sentence on whether unstable features are left out."""
     robustness = facts.settings("features", "robustness")
     if robustness.get("stable_only"):
         return f"By ICC over {robustness.get('repeats')} redrawn regions, in every fold."
@@ -424,6 +475,7 @@ def _robustness(facts: RunFacts) -> str:
 
 
 def _sites(facts: RunFacts) -> str:
+    """Return the number of sites."""
     count = facts.counts["sites"]
     if count is None:
         return "sites are not in the tables"
@@ -431,6 +483,7 @@ def _sites(facts: RunFacts) -> str:
 
 
 def _dimension(facts: RunFacts) -> str:
+    """Return the sentence on the numbers of features and of regions of the rarer class."""
     count = facts.counts["features"]
     if facts.comparison is None or count is None:
         return _NO_FEATURES
@@ -438,24 +491,28 @@ def _dimension(facts: RunFacts) -> str:
 
 
 def _readers_beside(facts: RunFacts) -> str:
+    """Return the sentence on the readers who are measured beside the model."""
     if not facts.metrics.readers:
         return "No reader's score was measured beside the model."
     return f"The readers' own scores on the same regions: {', '.join(facts.metrics.readers)}."
 
 
 def _compared(facts: RunFacts) -> str:
+    """Return the sentence on the other learners on the same folds."""
     if not facts.rivals:
         return "None in this run."
     return f"Paired differences on the same folds: {', '.join(facts.rivals)}."
 
 
 def _simple_rival(facts: RunFacts) -> str:
+    """Return the sentence on the simple learners on the same folds."""
     if not facts.simple_rivals:
         return "No simple rival in this run."
     return f"On the same folds: {', '.join(facts.simple_rivals)}."
 
 
 def _thresholds(facts: RunFacts) -> str:
+    """Return the sentence on the thresholds of a decision, and from what they follow."""
     thresholds = facts.metrics.thresholds
     lower = digits3(thresholds.lower) if thresholds else "–"
     upper = digits3(thresholds.upper) if thresholds else "–"

@@ -27,6 +27,9 @@ from cad.learning.stored import Declared, floats
 
 Floats = NDArray[np.float64]
 
+# Least slope of Platt's sigmoid for each standard deviation of the scores.
+_LEAST_SLOPE = 1e-3
+
 
 def require(condition: bool, problem: str, hint: str = "") -> None:
     """Raise LearnerError with the message ``problem`` and a hint unless the condition holds."""
@@ -36,12 +39,13 @@ def require(condition: bool, problem: str, hint: str = "") -> None:
 
 def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Raise LearnerError unless the value of parameter ``name`` is one of the choices."""
-    listed = ", ".join(repr(c) for c in choices)
+    listed = ", ".join(repr(choice) for choice in choices)
     require(value in choices, f"{name} = {value!r}, must be one of {listed}")
 
 
 def require_count(name: str, value: object, least: int = 1) -> None:
     """Raise LearnerError unless the value of parameter ``name`` is an integer >= least."""
+    # True and False are integers in Python, but no counts.
     is_count = (
         isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least
     )
@@ -127,9 +131,9 @@ class Ranker(BinaryLearner):
         require(self.platt_folds != 1, "platt_folds = 1, must be 0 (training scores) or at least 2")
         checked = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
         rows: Floats = checked[0]
-        raw = checked[1]
+        labels = checked[1]
         self._keep_range(rows)
-        sign = self._signs(raw)
+        sign = self._signs(labels)
         weight = _check_sample_weight(
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True
         )
@@ -151,8 +155,8 @@ class Ranker(BinaryLearner):
             self._widen(used, len(rows))
         else:
             self._fit_scores(rows[used], sign[used], weight[used])
-        group = None if groups is None else np.asarray(groups)[used]
-        self._calibrate(rows, used, sign[used], weight[used], group)
+        used_groups = None if groups is None else np.asarray(groups)[used]
+        self._calibrate(rows, used, sign[used], weight[used], used_groups)
         return self
 
     def decision_function(self, X: ArrayLike) -> Floats:
@@ -188,6 +192,7 @@ class Ranker(BinaryLearner):
         """Raise an error for parameters out of range."""
 
     def _kernel_is_precomputed(self) -> bool:
+        """Return whether the learner gets kernel values; most rankers have no kernel."""
         return getattr(self, "kernel", None) == "precomputed"
 
     def _widen(self, used: NDArray[np.intp], n: int) -> None:
@@ -197,13 +202,13 @@ class Ranker(BinaryLearner):
         Afterwards the numbers are positions among all n rows.
         """
 
-    def _signs(self, raw: NDArray[Any]) -> Floats:
+    def _signs(self, labels: NDArray[Any]) -> Floats:
         """Return the class of every row, shape (n,): 1, -1, or 0 for a row without a label.
 
-        ``raw`` holds two classes of any type, or probabilities; -1 marks a row without a label if
-        the learner is semi-supervised. The two classes are stored in ``classes_``.
+        ``labels`` holds two classes of any type, or probabilities; -1 marks a row without a label
+        if the learner is semi-supervised. The two classes are stored in ``classes_``.
         """
-        y = column_or_1d(raw, warn=True)
+        y = column_or_1d(labels, warn=True)
         labelled = np.ones(len(y), dtype=bool)
         if self.semi_supervised and np.issubdtype(y.dtype, np.number):
             labelled = y != -1
@@ -233,6 +238,7 @@ class Ranker(BinaryLearner):
         return sign
 
     def _check_two_classes(self, sign: Floats) -> None:
+        """Raise an error unless there are rows of both classes."""
         positive = int((sign > 0).sum())
         negative = int((sign < 0).sum())
         require(
@@ -250,12 +256,18 @@ class Ranker(BinaryLearner):
         weight: Floats,
         groups: NDArray[Any] | None,
     ) -> None:
+        """Fit Platt's sigmoid to scores of the labelled rows, out-of-fold ones if possible.
+
+        ``used`` has the numbers of the rows of X that have a weight; the other arguments are about
+        these rows.
+        """
         labelled = np.flatnonzero(sign)
         scores = self._out_of_fold(X, used, sign, weight, groups)
         # If a class has too few rows or patients for two folds, training scores are used, although
         # they are too confident.
         if scores is None:
-            scores = self._scores(self._rows(X, used, used, used))[labelled]
+            training_rows = self._rows(X, rows=used, used=used, train=used)
+            scores = self._scores(training_rows)[labelled]
         self.platt_slope_, self.threshold_ = platt(scores, sign[labelled], weight[labelled])
 
     def _rows(
@@ -287,32 +299,40 @@ class Ranker(BinaryLearner):
         The result is None if no folds can be made.
         """
         labelled = np.flatnonzero(sign)
-        units = _units(sign[labelled], None if groups is None else groups[labelled])
+        most_folds = _units(sign[labelled], None if groups is None else groups[labelled])
         # There are at most as many folds as the rarer class has rows (with ``groups``: patients).
         # Each training set then has both classes. With one class alone there would be no pairs to
         # learn from.
-        folds = min(self.platt_folds, units)
+        folds = min(self.platt_folds, most_folds)
         if folds < 2:
             return None
         if groups is None:
-            split = StratifiedKFold(folds).split(labelled, sign[labelled])
+            splits = StratifiedKFold(folds).split(labelled, sign[labelled])
         else:
-            split = StratifiedGroupKFold(folds).split(labelled, sign[labelled], groups[labelled])
+            splits = StratifiedGroupKFold(folds).split(labelled, sign[labelled], groups[labelled])
+        # One score for each labelled row.
         scores = np.empty(len(labelled))
-        for _, test in split:
-            out = labelled[test]
+        for _, test in splits:
+            left_out = labelled[test]
             # Unlabelled rows (sign 0) are in no test fold and stay in every training set.
-            train = np.setdiff1d(np.arange(len(sign)), out)
-            if len(np.unique(sign[train][sign[train] != 0])) < 2:
+            train = np.setdiff1d(np.arange(len(sign)), left_out)
+            labelled_signs = sign[train][sign[train] != 0]
+            if len(np.unique(labelled_signs)) < 2:
+                # Whole patients are left out, so a class may be missing nevertheless.
                 return None
             learner = clone(self)
             # clone() drops ``n_features_in_``, which validate_data set, and _fit_scores does not
             # validate again.
             learner.n_features_in_ = self.n_features_in_
+            # ``train`` and ``left_out`` are positions among the used rows.
+            train_rows = used[train]
             learner._fit_scores(
-                self._rows(X, used[train], used, used[train]), sign[train], weight[train]
+                self._rows(X, rows=train_rows, used=used, train=train_rows),
+                sign[train],
+                weight[train],
             )
-            scores[test] = learner._scores(self._rows(X, used[out], used, used[train]))
+            test_rows = self._rows(X, rows=used[left_out], used=used, train=train_rows)
+            scores[test] = learner._scores(test_rows)
         return scores
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -339,22 +359,21 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
     A slope below 1e-3 per standard deviation of the scores (or a negative slope) is replaced by
     this least slope; the probability at the mean score is then about the share of positives.
     """
-    spread = float(
-        np.sqrt(np.average((scores - np.average(scores, weights=weight)) ** 2, weights=weight))
-    )
+    mean = np.average(scores, weights=weight)
+    spread = float(np.sqrt(np.average((scores - mean) ** 2, weights=weight)))
     targets = platt_targets(sign > 0, weight)
     # Platt's targets are not 0 and 1, so the slope is finite also for a perfect ranking.
     slope, offset = fit_sigmoid(scores, targets, weight)
-    least_slope = 1e-3 / spread if spread > 0 else 1e-3
+    least_slope = _LEAST_SLOPE / spread if spread > 0 else _LEAST_SLOPE
     if slope < least_slope:
         positive = weight[sign > 0].sum()
         negative = weight[sign < 0].sum()
         slope = least_slope
         # With this offset, the probability at the mean score is about the share of positives. The
         # least slope is so small that the probabilities of all rows are close to this share.
-        offset = float(np.log((positive + 1.0) / (negative + 1.0))) - slope * float(
-            np.average(scores, weights=weight)
-        )
+        log_odds = float(np.log((positive + 1.0) / (negative + 1.0)))
+        offset = log_odds - slope * float(mean)
+    # The threshold is the score at which slope * score + offset is 0.
     return slope, -offset / slope
 
 
@@ -362,9 +381,9 @@ def _are_probabilities(y: NDArray[Any]) -> bool:
     """Return whether y holds readers' probabilities: floats in [0, 1], not all of them 0 or 1."""
     if y.dtype.kind != "f" or not np.isfinite(y).all():
         return False
-    inside = bool(((y >= 0) & (y <= 1)).all())
+    in_range = bool(((y >= 0) & (y <= 1)).all())
     # Floats that are all 0 or 1 are names of classes, as everywhere in scikit-learn.
-    return inside and bool(((y > 0) & (y < 1)).any())
+    return in_range and bool(((y > 0) & (y < 1)).any())
 
 
 def _units(sign: Floats, groups: NDArray[Any] | None) -> int:
@@ -373,8 +392,8 @@ def _units(sign: Floats, groups: NDArray[Any] | None) -> int:
     This is the largest number of folds that can all contain both classes.
     """
     counts = []
-    for value in (-1.0, 1.0):
-        rows = sign == value
+    for class_sign in (-1.0, 1.0):
+        of_class = sign == class_sign
         # Folds keep patients whole, so patients are counted and not regions.
-        counts.append(int(rows.sum()) if groups is None else len(np.unique(groups[rows])))
+        counts.append(int(of_class.sum()) if groups is None else len(np.unique(groups[of_class])))
     return min(counts)

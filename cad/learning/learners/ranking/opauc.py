@@ -16,6 +16,9 @@ from cad.learning.learners.base import check_cost
 from cad.learning.learners.ranking.base import Floats, Ranker, require, warn_not_converged
 from cad.learning.stored import Declared, Plain, floats
 
+# A change of a weight that is not below this counts as overflow.
+_OVERFLOW = 1e100
+
 
 @dataclass(eq=False, repr=False)
 class OPAUC(Ranker):
@@ -79,11 +82,13 @@ class OPAUC(Ranker):
         require(is_valid, f"lambda_ = {self.lambda_!r}, must be a finite number >= 0")
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        """Learn the weights of the features in one pass over the rows."""
         if self.random_state is not None:
             order = np.random.default_rng(self.random_state).permutation(len(X))
             X = X[order]
             sign = sign[order]
             weight = weight[order]
+        # A path of one learning rate and one penalty; the results of this pair are at [0, 0].
         coef, diverged = opauc_path(X, sign, weight, [self.eta], [self.lambda_])
         self.coef_ = coef[0, 0][None, :]
         self.diverged_ = bool(diverged[0, 0])
@@ -130,145 +135,157 @@ def opauc_path(
     ((1, 2, 1), False, True)
     """
     X = np.ascontiguousarray(X, dtype=float)
-    steps = np.asarray(etas, dtype=float)
-    lams = np.asarray(lambdas, dtype=float)
+    learning_rates = np.asarray(etas, dtype=float)
+    penalties = np.asarray(lambdas, dtype=float)
     # Of two methods the one with fewer operations is used. Numbers of operations are for one pair
     # of settings (eta, lambda), n rows and d features. The method by means and covariances takes n
     # d^2 operations, and the method by inner products of rows n^3.
     if X.shape[1] > X.shape[0]:
         # Here the weights are X.T @ coefficients. Every gradient is a weighted sum of the rows, so
         # the weights always are one, too.
-        coefficients, diverged = _pass_factor(X @ X.T, sign, weight, steps, lams)
+        coefficients, diverged = _pass_factor(X @ X.T, sign, weight, learning_rates, penalties)
         return coefficients @ X, diverged
-    return _pass_moments(X, sign, weight, steps, lams)
+    return _pass_moments(X, sign, weight, learning_rates, penalties)
 
 
 @njit(cache=True)
 def _pass_moments(
-    X: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
+    X: Floats, sign: Floats, weight: Floats, learning_rates: Floats, penalties: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Fit OPAUC for all pairs of a learning rate and a penalty factor in one pass over the rows.
 
     All pairs share the running mean and covariance of each class. Parameters and results are those
-    of :func:`opauc_path`; ``steps`` and ``lams`` are its ``etas`` and ``lambdas``.
+    of :func:`opauc_path`; ``learning_rates`` and ``penalties`` are its ``etas`` and ``lambdas``.
     """
     n, d = X.shape
-    a = len(steps)
-    b = len(lams)
-    w = np.zeros((a, b, d))
-    diverged = np.zeros((a, b), dtype=np.bool_)
+    n_rates = len(learning_rates)
+    n_penalties = len(penalties)
+    w = np.zeros((n_rates, n_penalties, d))
+    diverged = np.zeros((n_rates, n_penalties), dtype=np.bool_)
     mean = np.zeros((2, d))
     cov = np.zeros((2, d, d))
-    total = np.zeros(2)
-    apart = np.zeros(d)
-    gradient = np.zeros(d)
+    class_weight = np.zeros(2)
+    distance = np.zeros(d)
+    change = np.zeros(d)
     for t in range(n):
-        same = 1 if sign[t] > 0 else 0
-        other_class = 1 - same
+        own_class = 1 if sign[t] > 0 else 0
+        other_class = 1 - own_class
         # The first rows, which are all of one class, make no pair yet. So no step is made, not even
         # for the penalty lambda.
-        if total[other_class] > 0:
+        if class_weight[other_class] > 0:
             for k in range(d):
-                apart[k] = X[t, k] - mean[other_class, k]
-            for i in range(a):
-                for j in range(b):
+                distance[k] = X[t, k] - mean[other_class, k]
+            for i in range(n_rates):
+                for j in range(n_penalties):
                     # After an overflow no further step is made and the weights before it are kept.
                     # A grid search then finds poor settings instead of an error.
                     if diverged[i, j]:
                         continue
-                    v = w[i, j]
-                    # The gradient at row t is lambda w + s a + Cov w. Here a = x_t - mean of the
-                    # other class, s = w'a - y_t, and Cov is the covariance of the other class. It
-                    # equals the gradient of the mean loss over the pairs.
-                    s = -sign[t]
+                    w_of_pair = w[i, j]
+                    # The gradient at row t is lambda w + error a + Cov w. Here a is the distance of
+                    # x_t from the mean of the other class, error = w'a - y_t, and Cov is the
+                    # covariance of the other class. It equals the gradient of the mean loss over
+                    # the pairs.
+                    error = -sign[t]
                     for k in range(d):
-                        s += apart[k] * v[k]
-                    largest = 0.0
+                        error += distance[k] * w_of_pair[k]
+                    largest_change = 0.0
                     for k in range(d):
-                        g = lams[j] * v[k] + s * apart[k]
+                        derivative = penalties[j] * w_of_pair[k] + error * distance[k]
                         for m in range(d):
-                            g += cov[other_class, k, m] * v[m]
-                        gradient[k] = steps[i] * weight[t] * g
-                        if not abs(gradient[k]) <= largest:
-                            largest = abs(gradient[k])
+                            derivative += cov[other_class, k, m] * w_of_pair[m]
+                        change[k] = learning_rates[i] * weight[t] * derivative
+                        if not abs(change[k]) <= largest_change:
+                            largest_change = abs(change[k])
                     # The condition is written with "not", so that a NaN counts as overflow, too.
-                    if not largest < 1e100:
+                    if not largest_change < _OVERFLOW:
                         diverged[i, j] = True
                         continue
                     for k in range(d):
-                        v[k] -= gradient[k]
-        # Welford's update of the weighted mean and covariance of the class, row by row.
-        total[same] += weight[t]
-        share = weight[t] / total[same]
+                        w_of_pair[k] -= change[k]
+        # Welford's update of the weighted mean and covariance of the class, row by row. The
+        # distance is now that from the mean of the row's own class.
+        class_weight[own_class] += weight[t]
+        share_of_row = weight[t] / class_weight[own_class]
         for k in range(d):
-            apart[k] = X[t, k] - mean[same, k]
+            distance[k] = X[t, k] - mean[own_class, k]
         for k in range(d):
-            mean[same, k] += share * apart[k]
+            mean[own_class, k] += share_of_row * distance[k]
             for m in range(d):
-                cov[same, k, m] += share * ((1.0 - share) * apart[k] * apart[m] - cov[same, k, m])
+                cov[own_class, k, m] += share_of_row * (
+                    (1.0 - share_of_row) * distance[k] * distance[m] - cov[own_class, k, m]
+                )
     return w, diverged
 
 
 @njit(cache=True)
 def _pass_factor(
-    gram: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
+    gram: Floats, sign: Floats, weight: Floats, learning_rates: Floats, penalties: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Fit every pair of a step size and a penalty, with a coefficient for each row.
 
     The weights w of the features are X' times these coefficients. The features X themselves are not
     needed: ``gram`` has the inner products X X' of the rows. The other parameters are as in
-    :func:`_pass_moments`. The result has the coefficients, shape (steps, lams, n), and whether each
-    fit diverged.
+    :func:`_pass_moments`. The result has the coefficients, shape (rates, penalties, n), and whether
+    each fit diverged.
     """
     n = len(gram)
-    a = len(steps)
-    b = len(lams)
-    out = np.zeros((a, b, n))
-    diverged = np.zeros((a, b), dtype=np.bool_)
+    n_rates = len(learning_rates)
+    n_penalties = len(penalties)
+    coefficients = np.zeros((n_rates, n_penalties, n))
+    diverged = np.zeros((n_rates, n_penalties), dtype=np.bool_)
     change = np.zeros(n)
-    for i in range(a):
-        for j in range(b):
-            coefficient = out[i, j]
-            # The scores u = X w are kept up to date instead of the weights w, which takes n
+    for i in range(n_rates):
+        for j in range(n_penalties):
+            coefficient = coefficients[i, j]
+            # The scores X w are kept up to date instead of the weights w, which takes n
             # operations for each changed coefficient.
-            u = np.zeros(n)  # w'x of every row
-            total = np.zeros(2)
+            scores = np.zeros(n)  # w'x of every row
+            class_weight = np.zeros(2)
             for t in range(n):
-                same = 1 if sign[t] > 0 else 0
-                total_of_other = total[1 - same]
-                if total_of_other > 0:
-                    centre = 0.0
+                own_class = 1 if sign[t] > 0 else 0
+                weight_of_other = class_weight[1 - own_class]
+                if weight_of_other > 0:
+                    mean_score_of_other = 0.0
                     for k in range(t):
                         if sign[k] != sign[t]:
-                            centre += weight[k] * u[k]
-                    centre /= total_of_other  # w'(mean of the other class)
-                    rate = steps[i] * weight[t]
-                    s = u[t] - centre - sign[t]
-                    change[t] = -rate * s
-                    largest = abs(change[t])
+                            mean_score_of_other += weight[k] * scores[k]
+                    mean_score_of_other /= weight_of_other  # w'(mean of the other class)
+                    step_size = learning_rates[i] * weight[t]
+                    error = scores[t] - mean_score_of_other - sign[t]
+                    change[t] = -step_size * error
+                    largest_change = abs(change[t])
                     for k in range(t):
-                        # Row k of the other class has the share weight[k] / total_of_other in the
+                        # Row k of the other class has the share weight[k] / weight_of_other in the
                         # mean and in the covariance. So it occurs twice in the gradient: as share
-                        # (u_k - centre) x_k in the covariance times w, and as -share s x_k in the
-                        # mean. Its coefficient changes by the sum of both, times -rate.
+                        # (score_k - mean score) x_k in the covariance times w, and as -share error
+                        # x_k in the mean. Its coefficient changes by the sum of both, times minus
+                        # the step size.
                         change[k] = 0.0
                         if sign[k] != sign[t]:
-                            change[k] = -rate * weight[k] / total_of_other * (u[k] - centre - s)
-                            if not abs(change[k]) <= largest:
-                                largest = abs(change[k])
-                    shrink = 1.0 - rate * lams[j]
-                    if not largest < 1e100 or not abs(shrink * s) < 1e100:
+                            change[k] = (
+                                -step_size
+                                * weight[k]
+                                / weight_of_other
+                                * (scores[k] - mean_score_of_other - error)
+                            )
+                            if not abs(change[k]) <= largest_change:
+                                largest_change = abs(change[k])
+                    shrinkage = 1.0 - step_size * penalties[j]
+                    # The conditions are written with "not", so that a NaN counts as overflow, too.
+                    # An overflow ends this fit, and the coefficients before it are kept.
+                    if not largest_change < _OVERFLOW or not abs(shrinkage * error) < _OVERFLOW:
                         diverged[i, j] = True
                         break
                     # The penalty first multiplies all weights w by a factor. Then the gradient of
                     # the loss, a sum of rows, is added.
                     for k in range(n):
-                        u[k] *= shrink
-                        coefficient[k] *= shrink
+                        scores[k] *= shrinkage
+                        coefficient[k] *= shrinkage
                     for k in range(t + 1):
                         if change[k] != 0.0:
                             coefficient[k] += change[k]
                             for m in range(n):
-                                u[m] += change[k] * gram[k, m]
-                total[same] += weight[t]
-    return out, diverged
+                                scores[m] += change[k] * gram[k, m]
+                class_weight[own_class] += weight[t]
+    return coefficients, diverged

@@ -26,6 +26,8 @@ POSITIVE = 0
 NEGATIVE = 1
 PSEUDO_POSITIVE = 2
 PSEUDO_NEGATIVE = 3
+# Advantages of stumps that differ by less count as equal.
+_TIE = 1e-12
 
 
 class StumpRanker(Ranker):
@@ -56,17 +58,19 @@ class StumpRanker(Ranker):
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         stages = stump_scores(rows, self.features_, self.thresholds_, self.alphas_)
-        last = np.zeros(len(rows))
+        scores = np.zeros(len(rows))
         for t in range(self.n_rounds):
-            last = stages[t] if t < len(stages) else last
-            yield last
+            # After an early stop the last scores are repeated.
+            scores = stages[t] if t < len(stages) else scores
+            yield scores
 
     def _boost(self, X: Floats, role: Ints, weight: Floats, discount: float) -> None:
+        """Choose the stumps by :func:`boost`, whose arguments these are, and store them."""
         # The values are sorted once for all rounds, because a round changes only the weights of
-        # pairs.
+        # pairs. Each feature is a row of the array, so a loop over its values reads memory in
+        # order.
         order = np.argsort(X, axis=0, kind="stable").T.copy()
         values = np.take_along_axis(X.T, order, axis=1)
-        # Each feature is a row of the array, so a loop over its values reads memory in order.
         features, thresholds, alphas, rounds, losses = boost(
             values, order, role, weight, discount, self.n_rounds
         )
@@ -77,6 +81,7 @@ class StumpRanker(Ranker):
 
     def _scores(self, X: Floats) -> Floats:
         stages = stump_scores(X, self.features_, self.thresholds_, self.alphas_)
+        # Without any stump all scores are 0.
         return stages[-1].copy() if len(stages) else np.zeros(len(X))
 
 
@@ -125,7 +130,9 @@ class RankBoost(StumpRanker):
         require_count("n_rounds", self.n_rounds)
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
-        self._boost(X, np.where(sign > 0, POSITIVE, NEGATIVE).astype(np.int64), weight, 0.0)
+        role = np.where(sign > 0, POSITIVE, NEGATIVE).astype(np.int64)
+        # There are no pseudo rows, so their discount has no effect.
+        self._boost(X, role, weight, discount=0.0)
 
 
 @njit(cache=True)
@@ -166,85 +173,104 @@ def boost(
     thresholds = np.zeros(n_rounds)
     alphas = np.zeros(n_rounds)
     losses = np.zeros(n_rounds + 1)
-    # The weight of a pair is the product of the weights v of its two rows, so the pairs need not be
+    # The weight of a pair is the product of the weights of its two rows, so the pairs need not be
     # listed.
-    v = weight.copy()
-    totals = _sums(v, role)
-    share = np.zeros(2)
-    share[0] = 1.0
+    row_weight = weight.copy()
+    totals = _sums(row_weight, role)
+    # Weights of the two mean losses: of pairs of labelled rows, and of pairs of pseudo rows.
+    loss_weight = np.zeros(2)
+    loss_weight[0] = 1.0
     # Pseudo-labelled rows (unlabelled rows with the class of a neighbour) count only if both
     # classes are among them. With one class they make no pair, and their mean loss would be 0 / 0.
     if totals[2] > 0 and totals[3] > 0:
-        share[1] = discount
-    pairs = totals[0] * totals[1]
+        loss_weight[1] = discount
+    n_pairs = totals[0] * totals[1]
     sums = totals.copy()
-    losses[0] = share[0] + share[1]
-    advantage = np.zeros(n)
+    losses[0] = loss_weight[0] + loss_weight[1]
+    row_advantage = np.zeros(n)
     rounds = 0
     while rounds < n_rounds:
-        _advantages(role, v, share, sums, totals, losses[rounds], advantage)
-        r, where, cut = _best_stump(values, order, advantage)
-        if where < 0:
+        _advantages(role, row_weight, loss_weight, sums, totals, losses[rounds], row_advantage)
+        advantage_of_stump, feature, threshold = _best_stump(values, order, row_advantage)
+        if feature < 0:  # no stump separates positives from negatives
             break
         # The weight of a stump is alpha = 1/2 ln((1 + r) / (1 - r)), with r its advantage.
         # Smoothing by one pair keeps alpha finite for a perfect stump. r is clipped because
-        # rounding may carry r past 1.
-        r = min(max(r, -1.0), 1.0)
-        alpha = 0.5 * np.log((1.0 + r + 1.0 / pairs) / (1.0 - r + 1.0 / pairs))
+        # rounding may carry it past 1.
+        r = min(max(advantage_of_stump, -1.0), 1.0)
+        alpha = 0.5 * np.log((1.0 + r + 1.0 / n_pairs) / (1.0 - r + 1.0 / n_pairs))
         # For rows above the threshold, the weight of a positive is multiplied by exp(-alpha), and
         # the weight of a negative by exp(alpha).
         for t in range(n - 1, -1, -1):
             # The loop runs from the largest value down and ends at the first value that is not
             # above the threshold.
-            if not values[where, t] > cut:
+            if not values[feature, t] > threshold:
                 break
-            i = order[where, t]
+            i = order[feature, t]
             if 0 <= role[i] < 4:
-                v[i] *= np.exp(-alpha) if role[i] % 2 == 0 else np.exp(alpha)
-        after = _renormalise(v, role, share, totals, sums)
+                is_positive = role[i] % 2 == 0
+                row_weight[i] *= np.exp(-alpha) if is_positive else np.exp(alpha)
+        loss_after = _renormalise(row_weight, role, loss_weight, totals, sums)
         # In exact arithmetic the loss cannot rise. If it does, stumps separate no more pairs, and
         # the rise is a rounding error.
-        if not (after <= losses[rounds] and after > 0.0):
+        if not (loss_after <= losses[rounds] and loss_after > 0.0):
             break
-        features[rounds] = where
-        thresholds[rounds] = cut
+        features[rounds] = feature
+        thresholds[rounds] = threshold
         alphas[rounds] = alpha
         rounds += 1
-        losses[rounds] = after
+        losses[rounds] = loss_after
     return features, thresholds, alphas, rounds, losses
 
 
 @njit(cache=True)
-def _sums(v: Floats, role: Ints) -> Floats:
-    """Return the sum of the weights ``v`` of the rows of each role, shape (4,).
+def _sums(row_weight: Floats, role: Ints) -> Floats:
+    """Return the sum of the weights ``row_weight`` of the rows of each role, shape (4,).
 
     The roles are POSITIVE, NEGATIVE, PSEUDO_POSITIVE and PSEUDO_NEGATIVE, in this order. Rows with
     another number in ``role`` are left out.
     """
     sums = np.zeros(4)
-    for i in range(len(v)):
+    for i in range(len(row_weight)):
         if 0 <= role[i] < 4:
-            sums[role[i]] += v[i]
+            sums[role[i]] += row_weight[i]
     return sums
 
 
 @njit(cache=True)
 def _advantages(
-    role: Ints, v: Floats, share: Floats, sums: Floats, totals: Floats, loss: float, out: Floats
+    role: Ints,
+    row_weight: Floats,
+    loss_weight: Floats,
+    sums: Floats,
+    totals: Floats,
+    loss: float,
+    row_advantage: Floats,
 ) -> None:
-    """Write to ``out`` how much each row adds to the advantage of a stump that is 1 for the row.
+    """Write to ``row_advantage`` how much each row adds to the advantage of a stump that is 1 for
+    the row.
 
     The advantage of a stump says how well it ranks positives above negatives. A positive adds the
     weight of its pairs with all negatives, as a share of the loss. A negative adds minus the weight
     of its pairs with all positives, also as a share of the loss.
+
+    ``loss_weight`` has the weights of the mean losses of labelled and of pseudo rows. ``sums`` and
+    ``totals`` have the sums of row weights by role, now and before the first round.
     """
-    for i in range(len(v)):
-        k = role[i]
-        out[i] = 0.0
-        if 0 <= k < 4 and share[k // 2] > 0:
-            rival = k + 1 if k % 2 == 0 else k - 1
-            a = share[k // 2] * v[i] * sums[rival] / (totals[k] * totals[rival] * loss)
-            out[i] = a if k % 2 == 0 else -a
+    for i in range(len(row_weight)):
+        row_role = role[i]
+        row_advantage[i] = 0.0
+        # Roles 0 and 1 are labelled rows, 2 and 3 pseudo rows; even roles are positive. Rows make
+        # pairs with rows of the other class of the same kind.
+        if 0 <= row_role < 4 and loss_weight[row_role // 2] > 0:
+            other_role = row_role + 1 if row_role % 2 == 0 else row_role - 1
+            amount = (
+                loss_weight[row_role // 2]
+                * row_weight[i]
+                * sums[other_role]
+                / (totals[row_role] * totals[other_role] * loss)
+            )
+            row_advantage[i] = amount if row_role % 2 == 0 else -amount
 
 
 @njit(cache=True)
@@ -258,33 +284,36 @@ def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, 
     feature, the sorted values and their rows. The loop over a feature runs from its largest value
     down, so the advantage of a stump is a running sum.
     """
-    d, n = values.shape
-    best = 0.0
-    where = -1
-    cut = 0.0
-    for j in range(d):
-        above = 0.0
-        for t in range(n - 1, 0, -1):
-            above += advantage[order[j, t]]
-            low = values[j, t - 1]
-            high = values[j, t]
+    n_features, n_rows = values.shape
+    best_advantage = 0.0
+    best_feature = -1
+    best_threshold = 0.0
+    for feature in range(n_features):
+        advantage_above = 0.0
+        for t in range(n_rows - 1, 0, -1):
+            advantage_above += advantage[order[feature, t]]
+            low = values[feature, t - 1]
+            high = values[feature, t]
             # Of stumps whose advantages differ only by rounding, the one of the first feature, and
             # of its highest threshold, is taken. Between equal values there is no threshold.
-            if high > low and abs(above) > abs(best) + 1e-12:
-                best = above
-                where = j
+            if high > low and abs(advantage_above) > abs(best_advantage) + _TIE:
+                best_advantage = advantage_above
+                best_feature = feature
                 # The midpoint is not computed as (low + high) / 2, which can overflow. If low and
                 # high are neighbouring floats, the midpoint may be rounded to high, and rows with
                 # the value high would then not lie above it. So low is used instead.
-                cut = low + 0.5 * (high - low)
-                if cut >= high:
-                    cut = low
-    return best, where, cut
+                best_threshold = low + 0.5 * (high - low)
+                if best_threshold >= high:
+                    best_threshold = low
+    return best_advantage, best_feature, best_threshold
 
 
 @njit(cache=True)
-def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Floats) -> float:
-    """Rescale the weights ``v`` of the rows, write their sum by role to ``sums``, return the loss.
+def _renormalise(
+    row_weight: Floats, role: Ints, loss_weight: Floats, totals: Floats, sums: Floats
+) -> float:
+    """Rescale the weights ``row_weight`` of the rows, write their sum by role to ``sums``, return
+    the loss.
 
     The roles are positive and negative, each for labelled and for pseudo-labelled rows. The weight
     of a pair is the product of the weights of a positive and a negative. So the weights of all
@@ -293,24 +322,26 @@ def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Flo
     """
     # The sums are copied by a loop, because numba takes four seconds to compile the assignment of a
     # slice.
-    for k, value in enumerate(_sums(v, role)):
+    for k, value in enumerate(_sums(row_weight, role)):
         sums[k] = value
-    after = 0.0
-    for h in range(2):
-        if share[h] > 0:
+    loss = 0.0
+    # The two kinds are labelled and pseudo rows. The roles 2 kind and 2 kind + 1 are their
+    # positives and negatives.
+    for kind in range(2):
+        if loss_weight[kind] > 0:
             # Divide the weights of one class by a factor m and multiply the weights of the other
             # class by m: (v_p / m) (m v_q). The weights of pairs stay the same, and no weight
             # under- or overflows after many rounds.
-            mean = sums[2 * h] / totals[2 * h]
-            after += share[h] * mean * sums[2 * h + 1] / totals[2 * h + 1]
-            for i in range(len(v)):
-                if role[i] == 2 * h:
-                    v[i] /= mean
-                elif role[i] == 2 * h + 1:
-                    v[i] *= mean
-            sums[2 * h] /= mean
-            sums[2 * h + 1] *= mean
-    return after
+            mean = sums[2 * kind] / totals[2 * kind]
+            loss += loss_weight[kind] * mean * sums[2 * kind + 1] / totals[2 * kind + 1]
+            for i in range(len(row_weight)):
+                if role[i] == 2 * kind:
+                    row_weight[i] /= mean
+                elif role[i] == 2 * kind + 1:
+                    row_weight[i] *= mean
+            sums[2 * kind] /= mean
+            sums[2 * kind + 1] *= mean
+    return loss
 
 
 @njit(cache=True)
@@ -326,14 +357,14 @@ def stump_scores(X: Floats, features: Ints, thresholds: Floats, alphas: Floats) 
     """
     rounds = len(alphas)
     n = len(X)
-    out = np.zeros((rounds, n))
+    stages = np.zeros((rounds, n))
     for i in range(n):
         score = 0.0
         for t in range(rounds):
             if X[i, features[t]] > thresholds[t]:
                 score += alphas[t]
-            out[t, i] = score
-    return out
+            stages[t, i] = score
+    return stages
 
 
 @dataclass(eq=False, repr=False)
@@ -391,12 +422,13 @@ class SSRankBoost(StumpRanker):
         require(is_valid, f"discount = {self.discount!r}, must lie in [0, 1]")
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        """Give classes to the neighbours of labelled rows, and choose the stumps."""
         role = neighbour_ranks(X, sign, self.k)
         # A row without a role is not labelled, and is not among the k nearest unlabelled rows of
         # any labelled row. Such rows are removed, because otherwise their values would be used for
         # thresholds.
         used = role >= 0 if self.discount > 0 else sign != 0
-        self._boost(X[used], role[used], weight[used], float(self.discount))
+        self._boost(X[used], role[used], weight[used], discount=float(self.discount))
 
 
 def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
@@ -421,7 +453,7 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     role[sign < 0] = NEGATIVE
     labelled = np.flatnonzero(sign)
     unlabelled = np.flatnonzero(sign == 0)
-    if not len(unlabelled):
+    if not len(unlabelled):  # nothing can be claimed
         return role
     # Each labelled row claims k unlabelled rows; unlabelled rows claim nothing. So n labelled rows
     # make at most k n claims, however many rows are unlabelled.
@@ -429,12 +461,12 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     nearest = np.argsort(distance, axis=1, kind="stable")[:, :k]
     # The distance is infinite where a row is not claimed, so argmin gives the nearest of the
     # labelled rows that claim it.
-    claimed = np.full(distance.shape, np.inf)
-    rows = np.arange(len(labelled))[:, None]
-    claimed[rows, nearest] = distance[rows, nearest]
+    claim_distance = np.full(distance.shape, np.inf)
+    row_numbers = np.arange(len(labelled))[:, None]
+    claim_distance[row_numbers, nearest] = distance[row_numbers, nearest]
     # Of equal distances argmin takes the first, so the order of the labelled rows decides.
-    winner = claimed.argmin(axis=0)
-    taken = np.isfinite(claimed.min(axis=0))
-    rank = np.where(sign[labelled][winner] > 0, PSEUDO_POSITIVE, PSEUDO_NEGATIVE)
-    role[unlabelled[taken]] = rank[taken]
+    nearest_claimant = claim_distance.argmin(axis=0)
+    is_claimed = np.isfinite(claim_distance.min(axis=0))
+    pseudo_role = np.where(sign[labelled][nearest_claimant] > 0, PSEUDO_POSITIVE, PSEUDO_NEGATIVE)
+    role[unlabelled[is_claimed]] = pseudo_role[is_claimed]
     return role

@@ -28,9 +28,16 @@ from cad.learning.stored import Declared, floats
 _FIRST_WEIGHT = 1e-5
 _FIRST_TEMPERATURE = 10.0
 _LAST_TEMPERATURE = 1e-6
+# Entropies and changes of probabilities that count as negligible.
+_NO_ENTROPY = 1e-6
+_NO_CHANGE = 1e-4
+# Largest number of inner steps (of multi-switch: for each unlabelled row).
 _MAX_INNER = 100
+# Largest number of halvings of an interval in a bisection.
+_MOST_HALVINGS = 200
 
-
+# Of each level (weight of the unlabelled rows, or temperature): the level, and the objective after
+# each of its inner steps.
 Steps = list[tuple[float, list[float]]]
 
 
@@ -120,18 +127,19 @@ class SVMLin(Ranker):
         base.require(is_valid, f"positive_fraction = {share!r}, must be None or lie in (0, 1)")
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
-        if self.method == "supervised":
+        """Learn the weights of the features from labelled and unlabelled rows (sign 0)."""
+        if self.method == "supervised":  # unlabelled rows are left out
             X = X[sign != 0]
             weight = weight[sign != 0]
             sign = sign[sign != 0]
         # With a constant feature the bias is a weight, too, so Newton's method needs no other
         # variable.
         rows = np.column_stack([X, np.ones(len(X))])
-        turn = None
+        basis = None
         if rows.shape[1] > rows.shape[0]:
             # n rows lie in a subspace of at most n dimensions. So the problem is solved in the
             # subspace, and the weights are transformed back.
-            turn, triangle = qr(rows.T, mode="economic")
+            basis, triangle = qr(rows.T, mode="economic")
             rows = np.ascontiguousarray(triangle.T)
         labelled = sign != 0
         unlabelled = sign == 0
@@ -140,19 +148,24 @@ class SVMLin(Ranker):
             cost[labelled] /= weight[labelled].sum()
             # The losses of labelled and of unlabelled rows are means, so the effect of lambda_u
             # does not depend on the numbers of rows.
-            cost[unlabelled] /= max(weight[unlabelled].sum(), 1e-300)
-        of_labelled = rows[labelled], sign[labelled], cost[labelled]
-        w, is_finite = finite_newton(*of_labelled, float(self.lambda_), np.zeros(rows.shape[1]))
+            cost[unlabelled] /= max(weight[unlabelled].sum(), 1e-300)  # there may be none
+        # The supervised solution comes first; the other methods start from it.
+        labelled_data = rows[labelled], sign[labelled], cost[labelled]
+        w, converged = finite_newton(*labelled_data, float(self.lambda_), np.zeros(rows.shape[1]))
         steps: Steps = []
         self.soft_labels_ = np.zeros(0)
         if unlabelled.any():
-            share = self.positive_fraction
-            if share is None:
-                share = float(weight[sign > 0].sum() / weight[labelled].sum())
-            fit = self._multi_switch if self.method == "multi-switch" else self._anneal
-            of_free = rows[unlabelled], cost[unlabelled], share
-            w, self.soft_labels_, steps, is_finite = fit(*of_labelled, *of_free, w)
-        if not is_finite:
+            positive_share = self.positive_fraction
+            if positive_share is None:
+                positive_share = float(weight[sign > 0].sum() / weight[labelled].sum())
+            fit_with_unlabelled = (
+                self._multi_switch if self.method == "multi-switch" else self._anneal
+            )
+            unlabelled_data = rows[unlabelled], cost[unlabelled], positive_share
+            w, self.soft_labels_, steps, converged = fit_with_unlabelled(
+                *labelled_data, *unlabelled_data, w
+            )
+        if not converged:
             base.warn_not_converged(
                 "SVMLin",
                 f"finite Newton used {MAX_NEWTON} iterations without settling on a set of "
@@ -161,12 +174,13 @@ class SVMLin(Ranker):
             )
         levels: list[float] = []
         objectives: list[float] = []
-        for level, values in steps:
-            levels += [level] * len(values)
-            objectives += values
+        for level, objectives_at_level in steps:
+            levels += [level] * len(objectives_at_level)
+            objectives += objectives_at_level
         self.annealing_levels_ = np.array(levels, dtype=float)
         self.annealing_objectives_ = np.array(objectives)
-        weights = w if turn is None else turn @ w
+        # The last weight is that of the constant feature.
+        weights = w if basis is None else basis @ w
         self.coef_ = weights[None, :-1]
         self.bias_ = float(weights[-1])
 
@@ -210,29 +224,29 @@ class SVMLin(Ranker):
         # The share of positives is fixed, because otherwise it could be optimal that all unlabelled
         # rows have the same label.
         guess = _top_share(free_rows @ w, share)
-        both = np.vstack([rows, free_rows])
+        all_rows = np.vstack([rows, free_rows])
         steps: Steps = []
-        is_finite = True
+        converged = True
         level = min(_FIRST_WEIGHT, lambda_u)
         while True:
             # The weight of the unlabelled rows starts small, because otherwise the first guess of
             # their labels would decide the result.
             costs = np.concatenate([cost, level * free_cost])
-            values: list[float] = []
+            objectives: list[float] = []
             # Every exchange lowers the objective, so no labelling occurs twice and the loop ends.
             # The limit is for the case that rounding errors prevent the end.
             for _ in range(_MAX_INNER * len(guess)):
                 y = np.concatenate([sign, guess])
-                w, settled = finite_newton(both, y, costs, lambda_, w)
-                is_finite = is_finite and settled
-                values.append(_objective(both, y, costs, lambda_, w))
+                w, fit_converged = finite_newton(all_rows, y, costs, lambda_, w)
+                converged = converged and fit_converged
+                objectives.append(_objective(all_rows, y, costs, lambda_, w))
                 if not _switch(guess, free_rows @ w, free_cost, self.max_switches):
                     break
                 y = np.concatenate([sign, guess])
-                values.append(_objective(both, y, costs, lambda_, w))
-            steps.append((level, values))
+                objectives.append(_objective(all_rows, y, costs, lambda_, w))
+            steps.append((level, objectives))
             if level >= lambda_u:
-                return w, (guess > 0).astype(float), steps, is_finite
+                return w, (guess > 0).astype(float), steps, converged
             level = min(2.0 * level, lambda_u)
 
     def _anneal(
@@ -267,38 +281,47 @@ class SVMLin(Ranker):
         ones = np.ones(len(free_rows))
         y = np.concatenate([sign, ones, -ones])
         steps: Steps = []
-        is_finite = True
+        converged = True
         temperature = _FIRST_TEMPERATURE * lambda_u
 
         def costs() -> Floats:
+            """Return the costs of the rows in ``stacked`` for the present probabilities p."""
             positive = lambda_u * p * free_cost
             negative = lambda_u * (1.0 - p) * free_cost
             return np.concatenate([cost, positive, negative])
 
+        def minus_entropy() -> float:
+            """Return sum cost (p ln p + (1 - p) ln (1 - p)), minus the entropy of p."""
+            return float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
+
         def total() -> float:
-            entropy = float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
-            return _objective(stacked, y, costs(), lambda_, w) + 0.5 * temperature * entropy
+            """Return the objective: the expected loss plus T/2 times minus the entropy."""
+            loss = _objective(stacked, y, costs(), lambda_, w)
+            return loss + 0.5 * temperature * minus_entropy()
 
         while True:
-            values: list[float] = []
+            objectives: list[float] = []
             for _ in range(_MAX_INNER):
-                w, settled = finite_newton(stacked, y, costs(), lambda_, w)
-                is_finite = is_finite and settled
-                values.append(total())
-                f = free_rows @ w
+                w, fit_converged = finite_newton(stacked, y, costs(), lambda_, w)
+                converged = converged and fit_converged
+                objectives.append(total())
+                decisions = free_rows @ w
                 # For fixed weights w, the optimal probability p of an unlabelled row is a sigmoid
                 # of a difference: the row's loss as -1 minus its loss as +1.
-                advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
-                old = p
+                advantage = lambda_u * (
+                    np.maximum(0, 1 + decisions) ** 2 - np.maximum(0, 1 - decisions) ** 2
+                )
+                p_before = p
                 p = _balanced_sigmoid(advantage, temperature, free_cost, share)
-                values.append(total())
-                if float(np.abs(p - old).max()) <= 1e-4:
+                objectives.append(total())
+                if float(np.abs(p - p_before).max()) <= _NO_CHANGE:
                     break
-            steps.append((temperature, values))
-            entropy = -float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
-            if entropy <= 1e-6 or temperature <= _LAST_TEMPERATURE * lambda_u:
-                w, settled = finite_newton(stacked, y, costs(), lambda_, w)
-                return w, p, steps, is_finite and settled
+            steps.append((temperature, objectives))
+            is_coldest = temperature <= _LAST_TEMPERATURE * lambda_u
+            if -minus_entropy() <= _NO_ENTROPY or is_coldest:
+                # The weights are fitted once more, to the last probabilities.
+                w, fit_converged = finite_newton(stacked, y, costs(), lambda_, w)
+                return w, p, steps, converged and fit_converged
             # The fit at each temperature starts from the optimum at the last temperature, because
             # the two optima are close to each other.
             temperature *= 0.5
@@ -319,10 +342,10 @@ def _top_share(f: Floats, share: float) -> Floats:
     """Return labels: +1 for the given share of rows with the largest f, -1 for all others."""
     # The share is a share of the number of rows and not of their weights. An exchange of two labels
     # keeps the number of positive rows, but not the sum of their weights.
-    count = round(share * len(f))
-    guess = np.full(len(f), -1.0)
-    guess[np.argsort(-f, kind="stable")[:count]] = 1.0
-    return guess
+    n_positive = round(share * len(f))
+    labels = np.full(len(f), -1.0)
+    labels[np.argsort(-f, kind="stable")[:n_positive]] = 1.0
+    return labels
 
 
 def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
@@ -335,21 +358,23 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
     # ``price`` is the difference between a row's loss as +1 and its loss as -1. An exchange of one
     # label +1 with one label -1 keeps the share of positives.
     price = cost * (np.maximum(0.0, 1.0 - f) ** 2 - np.maximum(0.0, 1.0 + f) ** 2)
-    up = np.flatnonzero(guess > 0)
-    down = np.flatnonzero(guess < 0)
-    up = up[np.argsort(-price[up], kind="stable")][:most]
-    down = down[np.argsort(price[down], kind="stable")][:most]
+    positives = np.flatnonzero(guess > 0)
+    negatives = np.flatnonzero(guess < 0)
+    positives = positives[np.argsort(-price[positives], kind="stable")][:most]
+    negatives = negatives[np.argsort(price[negatives], kind="stable")][:most]
     # The row with label +1 of highest price (loss as +1 minus loss as -1) is paired with the row
     # with label -1 of lowest price, then the next two rows, and so on. The gain falls from pair to
     # pair, so the pairs worth exchanging come first.
-    pairs = min(len(up), len(down))
-    gain = price[up[:pairs]] - price[down[:pairs]]
+    n_pairs = min(len(positives), len(negatives))
+    positives = positives[:n_pairs]
+    negatives = negatives[:n_pairs]
+    gain = price[positives] - price[negatives]
     # A gain that may be a rounding error does not count, because otherwise a pair could be
     # exchanged to and fro for ever.
-    better = gain > 1e-9 * np.abs(price).max(initial=0.0)
-    guess[up[:pairs][better]] = -1.0
-    guess[down[:pairs][better]] = 1.0
-    return bool(better.any())
+    is_gain = gain > 1e-9 * np.abs(price).max(initial=0.0)
+    guess[positives[is_gain]] = -1.0
+    guess[negatives[is_gain]] = 1.0
+    return bool(is_gain.any())
 
 
 def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share: float) -> Floats:
@@ -362,13 +387,14 @@ def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share
     # The mean of p falls as nu rises, so the nu for which this mean is ``share`` is found by
     # bisection.
     z = advantage / temperature
-    odds = float(np.log(share / (1.0 - share)))
-    low = float(z.min()) - odds - 1.0
-    high = float(z.max()) - odds + 1.0
+    log_odds = float(np.log(share / (1.0 - share)))
+    # At the lower end every p is above the share, at the upper end every p is below it.
+    low = float(z.min()) - log_odds - 1.0
+    high = float(z.max()) - log_odds + 1.0
     target = share * float(cost.sum())
-    for _ in range(200):
+    for _ in range(_MOST_HALVINGS):
         nu = 0.5 * (low + high)
-        if not low < nu < high:
+        if not low < nu < high:  # no number lies between the two
             break
         if float(cost @ expit(z - nu)) > target:
             low = nu
@@ -378,5 +404,6 @@ def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share
 
 
 def _objective(rows: Floats, y: Floats, cost: Floats, lambda_: float, w: Floats) -> float:
+    """Return lambda/2 |w|^2 + 1/2 sum cost max(0, 1 - y rows w)^2."""
     missed = np.maximum(0.0, 1.0 - y * (rows @ w))
     return 0.5 * lambda_ * float(w @ w) + 0.5 * float(cost @ (missed * missed))

@@ -108,7 +108,8 @@ class SVMROC(base.Ranker):
         base.require_count("max_iter", self.max_iter)
 
     def _fit_scores(self, X: base.Floats, sign: base.Floats, weight: base.Floats) -> None:
-        self._solve(X, sign, weight, (self.C, self.C), 1.0)
+        # All rows are labelled, so the margin of pairs with an unlabelled row has no effect.
+        self._solve(X, sign, weight, costs=(self.C, self.C), margin=1.0)
 
     def _solve(
         self,
@@ -126,8 +127,10 @@ class SVMROC(base.Ranker):
         kernel = kernels.settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
         self.gamma_ = kernel.gamma
         # The solver expects the points in the order positives, negatives, unlabelled.
-        groups = [np.flatnonzero(sign == value) for value in (1.0, -1.0, 0.0)]
-        order = np.concatenate(groups)
+        positives = np.flatnonzero(sign == 1.0)
+        negatives = np.flatnonzero(sign == -1.0)
+        unlabelled = np.flatnonzero(sign == 0.0)
+        order = np.concatenate([positives, negatives, unlabelled])
         matrix = kernel.between(X, X)
         if kernel.name in ("precomputed", "callable"):
             kernels.check_precomputed(matrix)
@@ -135,8 +138,16 @@ class SVMROC(base.Ranker):
         base.require(bool(np.isfinite(matrix).all()), "the kernel matrix holds NaN or infinity")
         # The pivoted Cholesky factorisation needs an exactly symmetric matrix.
         factor = kernel_factor(0.5 * (matrix + matrix.T))
+        labelled_cost, unlabelled_cost = costs
         problem = PairwiseProblem(
-            factor, len(groups[0]), len(groups[1]), weight[order], *costs, float(margin), self.norm
+            factor=factor,
+            n_positive=len(positives),
+            n_negative=len(negatives),
+            weight=weight[order],
+            labelled_cost=labelled_cost,
+            unlabelled_cost=unlabelled_cost,
+            margin=float(margin),
+            norm=self.norm,
         )
         if self.solver == "cvxopt":
             # The reference solver cvxopt gets the product of the factors and not the kernel matrix,
@@ -152,11 +163,13 @@ class SVMROC(base.Ranker):
                 f"{solution.iterations} iterations",
                 "scale the features, lower C or raise max_iter",
             )
-        # The interior-point method leaves no coefficient at exactly 0; without this cut all rows
-        # would be support vectors.
+        # The coefficients, back in the order of the rows of X.
         beta = np.empty(len(order))
         beta[order] = solution.beta
-        self.support_ = np.flatnonzero(np.abs(beta) > _ZERO * np.abs(beta).max(initial=0.0))
+        # The interior-point method leaves no coefficient at exactly 0; without this cut all rows
+        # would be support vectors.
+        magnitude = np.abs(beta)
+        self.support_ = np.flatnonzero(magnitude > _ZERO * magnitude.max(initial=0.0))
         self.dual_coef_ = beta[self.support_][None, :]
         precomputed = kernel.name == "precomputed"
         self.support_vectors_ = np.empty((0, 0)) if precomputed else X[self.support_]
@@ -172,6 +185,7 @@ class SVMROC(base.Ranker):
         return np.array([-self.threshold_])
 
     def _widen(self, used: NDArray[np.intp], n: int) -> None:
+        """Number the support rows among all rows and not among the used ones."""
         self.support_ = used[self.support_]
 
     def _scores(self, X: base.Floats) -> base.Floats:
@@ -281,5 +295,6 @@ class SSLROC(SVMROC):
         check_cost("M", self.M)
 
     def _fit_scores(self, X: base.Floats, sign: base.Floats, weight: base.Floats) -> None:
-        self._solve(X, sign, weight, (0.5 * self.C, 0.5 * self.C), self.M)
+        cost = 0.5 * self.C
+        self._solve(X, sign, weight, costs=(cost, cost), margin=self.M)
         self.soft_labels_ = self.solution_.u

@@ -73,8 +73,11 @@ def solve_pointwise(
         K = gram.kernel.between(gram.X, gram.X) if gram.matrix is None else gram.matrix
         solution = solve_cvxopt(K, problem, gap_tol=tol, kkt_tol=10 * tol)
     else:
+        # "smo" means moves of pairs alone, so no exact method may follow them.
         solution = solve_hybrid(
             gram, problem, tol=tol, cache_mb=cache_mb, start=start, polish=solver != "smo"
         )
-    gram.prove(solution.beta.nonzero()[0])
+    # A large matrix from the caller was checked only in part. Now the support vectors are known.
+    support = solution.beta.nonzero()[0]
+    gram.prove(support)
     return settle_scalars(problem, solution)

@@ -75,36 +75,42 @@ def solve_cvxopt(
             "the reference solver needs cvxopt, which is not installed",
             hint=f"{install('reference')} (GPL-3); or solver='auto', which needs no extra",
         ) from error
-    m = problem.n_rows
-    k = len(problem.lower)
+    n_rows = problem.n_rows
+    n_scalars = len(problem.lower)
     A, B = problem.dense()
     # The quadratic program is min 1/2 x'Px + q'x with Gx <= h and Ex = 0. x holds the duals gamma,
     # then a variable a for every finite upper bound of a scalar, then a variable b for every finite
     # lower bound.
-    up = np.isfinite(problem.upper)
-    low = np.isfinite(problem.lower)
-    size = m + int(up.sum() + low.sum())
-    P = np.zeros((size, size))
-    P[:m, :m] = A @ K @ A.T
+    has_upper = np.isfinite(problem.upper)
+    has_lower = np.isfinite(problem.lower)
+    n_variables = n_rows + int(has_upper.sum() + has_lower.sum())
+    P = np.zeros((n_variables, n_variables))
+    P[:n_rows, :n_rows] = A @ K @ A.T
     if problem.r == 2:
         # This is the term sum gamma^2 / (4 c), which the squared hinge adds to the minimised dual
         # objective.
-        P[np.arange(m), np.arange(m)] += 1 / (2 * problem.c)
-    q = np.concatenate([-problem.t, problem.upper[up], -problem.lower[low]])
+        P[np.arange(n_rows), np.arange(n_rows)] += 1 / (2 * problem.c)
+    q = np.concatenate([-problem.t, problem.upper[has_upper], -problem.lower[has_lower]])
     # Each row of Ex = 0 is the optimality condition of one scalar (the intercept or the scale):
     # B'gamma = a - b, where a and b are the variables of the scalar's upper and lower bound.
-    E = np.zeros((k, size))
-    E[:, :m] = B.T
-    E[np.flatnonzero(up), m + np.arange(up.sum())] = -1.0
-    E[np.flatnonzero(low), m + up.sum() + np.arange(low.sum())] = 1.0
-    G = -np.eye(size)
-    h = np.zeros(size)
+    E = np.zeros((n_scalars, n_variables))
+    E[:, :n_rows] = B.T
+    n_upper = has_upper.sum()
+    columns_of_a = n_rows + np.arange(n_upper)
+    columns_of_b = n_rows + n_upper + np.arange(has_lower.sum())
+    E[np.flatnonzero(has_upper), columns_of_a] = -1.0
+    E[np.flatnonzero(has_lower), columns_of_b] = 1.0
+    # All variables are at least 0.
+    G = -np.eye(n_variables)
+    h = np.zeros(n_variables)
     if problem.r == 1:
         # The plain hinge bounds the duals by the costs: gamma <= c.
-        G = np.vstack([G, np.eye(m, size)])
+        G = np.vstack([G, np.eye(n_rows, n_variables)])
         h = np.concatenate([h, problem.c])
+    # Without an extra scalar there is no equation; cvxopt then gets no matrix for it.
+    equations = (E, np.zeros(n_scalars)) if n_scalars else ()
     matrices = []
-    for matrix in (P, q, G, h, *((E, np.zeros(k)) if k else ())):
+    for matrix in (P, q, G, h, *equations):
         matrices.append(cvxopt.matrix(matrix))
     options = {
         "show_progress": False,
@@ -115,11 +121,15 @@ def solve_cvxopt(
         "refinement": 2,
     }
     result = cvxopt.solvers.qp(*matrices, options=options)
-    gamma = np.clip(np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf)
-    u = np.array(result["y"]).ravel() if k else np.zeros(0)
+    # cvxopt meets the bounds of the duals only up to its tolerance.
+    highest = problem.c if problem.r == 1 else np.inf
+    gamma = np.clip(np.array(result["x"]).ravel()[:n_rows], 0, highest)
+    # The multipliers of the equations are the scalars.
+    u = np.array(result["y"]).ravel() if n_scalars else np.zeros(0)
+    decision_values = K @ (problem.A.T @ gamma)
     return certify(
         problem,
-        K @ (problem.A.T @ gamma),
+        decision_values,
         gamma,
         u,
         iterations=int(result["iterations"]),

@@ -22,10 +22,13 @@ _LARGEST_BLOCK = 4096
 # Largest share of a block for points that were not in the last block.
 _NEW = 0.5
 # A block is solved until the violation of the optimality conditions is below _INNER times the
-# violation when the block was chosen, or below _INNER_LAST times the tolerance.
+# violation when the block was chosen, or below _INNER_LAST times the tolerance. At most
+# _INNER_MOVES pairs per row of the block are changed.
 _INNER = 0.1
 _INNER_LAST = 0.5
 _INNER_MOVES = 100
+# A kernel value takes 8 bytes, and a block gets half of the memory.
+_BYTES_PER_VALUE = 16
 
 
 def block_size(cache_mb: float, n_points: int) -> int:
@@ -43,8 +46,10 @@ def block_size(cache_mb: float, n_points: int) -> int:
     int
         The number of points, at least two.
     """
-    largest = int(np.clip(n_points // 5, min(n_points, _SMALLEST_BLOCK), _LARGEST_BLOCK))
-    return int(np.clip(np.sqrt(cache_mb * 1e6 / 16), 2, largest))
+    most_points = int(np.clip(n_points // 5, min(n_points, _SMALLEST_BLOCK), _LARGEST_BLOCK))
+    fitting = np.sqrt(cache_mb * 1e6 / _BYTES_PER_VALUE)
+    # A move changes the duals of a pair, so a block needs two points.
+    return int(np.clip(fitting, 2, most_points))
 
 
 def smo_by_blocks(
@@ -104,66 +109,97 @@ def smo_by_blocks(
     # All blocks use the same array, because to allocate memory for each matrix took as long as to
     # compute the matrix.
     memory = np.empty(size * size)
-    place = np.full(len(iterate.f), -1, dtype=np.int64)
+    place_in_block = np.full(len(iterate.f), -1, dtype=np.int64)
     moves = 0
     while True:
-        s = max(0.0, scale[0] + scale[1] * scale[2])
+        s = max(0.0, scale[0] + scale[1] * scale[2])  # anchor + rho * total
+        # v_j is the intercept at which row j lies on its margin. The coefficient of a point is the
+        # sum of sign * gamma over its rows. ``rising`` has v_j of the rows whose dual may change so
+        # that this coefficient grows, ``falling`` of those by which it may fall. The infinite
+        # values exclude the other rows.
         v = rows.r + rows.q * s - iterate.f[point]
         positive = sign > 0
-        up = np.where(np.where(positive, gamma < c, gamma > 0), v, -np.inf)
-        down = np.where(np.where(positive, gamma > 0, gamma < c), v, np.inf)
-        best = float(up.max())
-        lowest = float(down.min())
-        violation = best - lowest
-        iterate.u[:] = between(best, lowest), s
+        may_grow = np.where(positive, gamma < c, gamma > 0)
+        may_fall = np.where(positive, gamma > 0, gamma < c)
+        rising = np.where(may_grow, v, -np.inf)
+        falling = np.where(may_fall, v, np.inf)
+        # At the optimum there is an intercept b with largest_v <= b <= least_v.
+        largest_v = float(rising.max())
+        least_v = float(falling.min())
+        violation = largest_v - least_v
+        iterate.u[:] = between(largest_v, least_v), s
+        # ``not >`` also ends the loop if the violation is NaN.
         if not violation > eps or moves >= limit:
             return moves, violation
-        block = _next_block(size, rows, gamma, up, down, block)
-        place[:] = -1
-        place[block] = np.arange(len(block))
-        inside = np.flatnonzero(place[point] >= 0)
-        points = gram.X[block]
-        n = len(block)
-        K = gram.kernel.between(points, points, out=memory[: n * n].reshape(n, n))
-        kernel = KernelRows(K, np.arange(len(block)), np.diagonal(K).copy())
-        inner = Iterate(gamma[inside], iterate.f[block], np.zeros(2))
-        made, _, _ = smo(
+        block = _next_block(size, rows, gamma, rising, falling, block)
+        place_in_block[:] = -1
+        place_in_block[block] = np.arange(len(block))
+        block_rows = np.flatnonzero(place_in_block[point] >= 0)
+        block_points = gram.X[block]
+        n_block = len(block)
+        block_memory = memory[: n_block * n_block].reshape(n_block, n_block)
+        K = gram.kernel.between(block_points, block_points, out=block_memory)
+        kernel = KernelRows(values=K, slot=np.arange(len(block)), diagonal=np.diagonal(K).copy())
+        block_iterate = Iterate(gamma=gamma[block_rows], f=iterate.f[block], u=np.zeros(2))
+        block_eps = max(_INNER_LAST * eps, _INNER * violation)
+        most_moves = _INNER_MOVES * len(block_rows)
+        block_moves, _, _ = smo(
             kernel,
-            rows.subset(inside, place, rows.learned),
-            inner,
+            rows.subset(block_rows, place_in_block, rows.learned),
+            block_iterate,
             scale,
-            max(_INNER_LAST * eps, _INNER * violation),
-            _INNER_MOVES * len(inside),
+            block_eps,
+            most_moves,
         )
-        moves += made
-        step = np.zeros(len(block))
-        np.add.at(step, place[point[inside]], sign[inside] * (inner.gamma - gamma[inside]))
-        gamma[inside] = inner.gamma
-        moved = np.flatnonzero(step)
-        iterate.f[:] += decision_values(gram.kernel, gram.X, gram.X[block[moved]], step[moved])
+        moves += block_moves
+        # The coefficients of the block's points change by sign * (change of gamma), summed over the
+        # rows of each point. (np.add.at also adds where a point has several rows.)
+        beta_change = np.zeros(len(block))
+        coefficient_changes = sign[block_rows] * (block_iterate.gamma - gamma[block_rows])
+        np.add.at(beta_change, place_in_block[point[block_rows]], coefficient_changes)
+        gamma[block_rows] = block_iterate.gamma
+        moved = np.flatnonzero(beta_change)
+        iterate.f[:] += decision_values(
+            gram.kernel, gram.X, gram.X[block[moved]], beta_change[moved]
+        )
 
 
 def _next_block(
-    size: int, rows: Rows, gamma: Array, up: Array, down: Array, last: NDArray[np.int64]
+    size: int,
+    rows: Rows,
+    gamma: Array,
+    rising: Array,
+    falling: Array,
+    last_block: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Return the points of the next block, in ascending order.
 
     The solver changes the duals of one block of points at a time. The next block has the points
-    whose constraints are violated most, and some points of the last block.
+    whose constraints are violated most, and some points of the last block. ``rising`` has the
+    intercept at which a row lies on its margin, for each row by which the coefficient of its point
+    can grow, and -inf for other rows. ``falling`` has it for each row by which it can fall, else
+    inf.
     """
     point = rows.point
-    half = max(1, int(_NEW * size) // 2) if len(last) else max(1, size // 2)
-    raise_first = _smallest_indices(-up, half)
-    raise_first = raise_first[up[raise_first] > down.min()]
-    lower_first = _smallest_indices(down, half)
-    lower_first = lower_first[down[lower_first] < up.max()]
+    # The first block has no earlier points, so all its points are new.
+    n_new = int(_NEW * size) if len(last_block) else size
+    rows_per_side = max(1, n_new // 2)
+    # Rows contradict each other if the largest of ``rising`` is above the least of ``falling``.
+    to_raise = _smallest_indices(-rising, rows_per_side)
+    to_raise = to_raise[rising[to_raise] > falling.min()]
+    to_lower = _smallest_indices(falling, rows_per_side)
+    to_lower = to_lower[falling[to_lower] < rising.max()]
     # The two rows that violate the optimality conditions most come first, so that every block
     # contains their points.
-    worst = point[np.r_[raise_first[:1], lower_first[:1]]]
-    new = np.setdiff1d(point[np.r_[raise_first, lower_first]], worst)
-    earlier = np.setdiff1d(last, np.r_[worst, new])
-    moving = np.isin(earlier, point[rows.free(gamma)])
-    return np.sort(np.r_[np.unique(worst), new, earlier[moving], earlier[~moving]][:size])
+    worst = point[np.r_[to_raise[:1], to_lower[:1]]]
+    new_points = np.setdiff1d(point[np.r_[to_raise, to_lower]], worst)
+    earlier = np.setdiff1d(last_block, np.r_[worst, new_points])
+    still_changes = np.isin(earlier, point[rows.free(gamma)])
+    # If there are too many points, the last of this order are left out.
+    by_urgency = np.r_[
+        np.unique(worst), new_points, earlier[still_changes], earlier[~still_changes]
+    ]
+    return np.sort(by_urgency[:size])
 
 
 def _smallest_indices(value: Array, count: int) -> NDArray[np.intp]:

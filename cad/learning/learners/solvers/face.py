@@ -15,6 +15,8 @@ _SLACK = 1e-9
 # Largest rise of the objective, as a share of it, that the chosen intercept and scale may cause. It
 # is a tenth of the tolerance of the solvers.
 _RISE = 1e-7
+# Shares of the way from the chosen intercept and scale to those of the solver, tried in this order.
+_TOWARDS_SOLVER = (0.0, 1e-4, 1e-3, 1e-2)
 
 
 def settle_scalars(problem: Problem, solution: Solution) -> Solution:
@@ -44,6 +46,7 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     # A row whose dual lies between its bounds lies on its margin, and so gives an equation for u.
     unique = between.any()
     if learns_scale:
+        # Two unknowns are unique if the equations have rank 2.
         unique = np.linalg.matrix_rank(B[between]) == 2
     if not solution.converged or unique:
         return solution
@@ -56,21 +59,23 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     # The constraints are relaxed by the solver's error, so that its solution fulfils them.
     h += _SLACK + max(0.0, float((G @ solution.u - h).max()))
 
-    smallest = solution.u
+    optimal = solution.u
     if learns_scale:
         # The linear program finds the smallest s of the polygon of optimal (b, s). Its b may be
         # any of the intercepts that are optimal for this s; their middle is taken below.
-        program = linprog([0.0, 1.0], G, h, bounds=[(None, None), (0, None)])
-        if program.status != 0:
+        smallest_scale = linprog([0.0, 1.0], G, h, bounds=[(None, None), (0, None)])
+        if smallest_scale.status != 0:
+            # The linear program was not solved, so the solver's solution stays.
             return solution
-        smallest = program.x
+        optimal = smallest_scale.x
     # With s fixed, each constraint bounds b from one side: from below if its coefficient of b is
     # negative, and from above if it is positive.
-    coefficient = G[:, 0]
-    bounds = (h - G[:, 1:] @ smallest[1:]) / coefficient
-    lowest = bounds[coefficient < 0].max(initial=-np.inf)
-    highest = bounds[coefficient > 0].min(initial=np.inf)
-    b = smallest[0]
+    b_coefficient = G[:, 0]
+    bounds = (h - G[:, 1:] @ optimal[1:]) / b_coefficient
+    lowest = bounds[b_coefficient < 0].max(initial=-np.inf)
+    highest = bounds[b_coefficient > 0].min(initial=np.inf)
+    b = optimal[0]
+    # If one side has no bound, there is no middle.
     if np.isfinite([lowest, highest]).all():
         b = (lowest + highest) / 2
 
@@ -79,8 +84,8 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     # the intercept may raise the objective too much. Then the solver's intercept is tried.
     highest_primal = solution.primal + _RISE * abs(solution.primal)
     for intercept in (b, solution.u[0]):
-        chosen = np.append(intercept, smallest[1:])
-        for towards_solver in (0.0, 1e-4, 1e-3, 1e-2):
+        chosen = np.append(intercept, optimal[1:])
+        for towards_solver in _TOWARDS_SOLVER:
             u = (1 - towards_solver) * chosen + towards_solver * solution.u
             primal = problem.primal(solution.beta, solution.f, u)
             if primal <= highest_primal:

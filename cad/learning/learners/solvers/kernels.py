@@ -85,8 +85,8 @@ class Kernel:
         """
         if self.name != "rbf":
             return X
-        squares = -self.gamma * np.einsum("ij,ij->i", X, X)
-        return np.column_stack([2.0 * self.gamma * X, squares, np.ones(len(X))])
+        squared_norms = np.einsum("ij,ij->i", X, X)
+        return np.column_stack([2.0 * self.gamma * X, -self.gamma * squared_norms, np.ones(len(X))])
 
     def right(self, Y: Array) -> Array:
         """Return the right factor of the rows of Y.
@@ -96,7 +96,8 @@ class Kernel:
         """
         if self.name != "rbf":
             return Y
-        return np.column_stack([Y, np.ones(len(Y)), -self.gamma * np.einsum("ij,ij->i", Y, Y)])
+        squared_norms = np.einsum("ij,ij->i", Y, Y)
+        return np.column_stack([Y, np.ones(len(Y)), -self.gamma * squared_norms])
 
     def finish(self, product: Array) -> Array:
         """Return the kernel values, shape (n, m), for a product ``left(X) @ right(Y).T``.
@@ -117,8 +118,8 @@ class Kernel:
         The number is infinite for all kernels but "linear" and "poly".
         """
         d = X.shape[1]
-        finite: dict[str, float] = {"linear": d, "poly": comb(d + self.degree, d)}
-        return finite.get(self.name, np.inf)
+        finite_dimensions: dict[str, float] = {"linear": d, "poly": comb(d + self.degree, d)}
+        return finite_dimensions.get(self.name, np.inf)
 
     def monomials(self, X: Array) -> Array:
         """Return features, shape (n, dimensions), whose inner products are the polynomial kernel.
@@ -126,15 +127,16 @@ class Kernel:
         The features are the monomials of (sqrt coef0, sqrt gamma x), weighted by the multinomial
         theorem; coef0 must be >= 0.
         """
-        which, weight = _multinomial(X.shape[1] + 1, self.degree)
-        Z = np.column_stack([np.full(len(X), np.sqrt(self.coef0)), np.sqrt(self.gamma) * X])
+        variables, weight = _multinomial(X.shape[1] + 1, self.degree)
+        scaled = np.column_stack([np.full(len(X), np.sqrt(self.coef0)), np.sqrt(self.gamma) * X])
         # The power ``degree`` of an inner product is a sum over monomials. A term has as many
         # copies as there are orders of its variables. So each of the two factors of a term is
-        # multiplied by the square root of this number.
-        made = Z[:, which[0]] * weight
-        for column in which[1:]:
-            made *= Z[:, column]
-        return made
+        # multiplied by the square root of this number. Row k of ``variables`` has the k-th variable
+        # of every monomial.
+        monomials = scaled[:, variables[0]] * weight
+        for next_variable in variables[1:]:
+            monomials *= scaled[:, next_variable]
+        return monomials
 
 
 @lru_cache(maxsize=8)
@@ -143,9 +145,13 @@ def _multinomial(d: int, degree: int) -> tuple[NDArray[np.intp], Array]:
 
     The weight is the square root of the number of orders in which the variables can be multiplied.
     """
-    which = list(combinations_with_replacement(range(d), degree))
-    ways = [factorial(degree) // prod(map(factorial, Counter(m).values())) for m in which]
-    return np.array(which).T, np.sqrt(ways)
+    monomials = list(combinations_with_replacement(range(d), degree))
+    orders = []
+    for monomial in monomials:
+        # Orders that differ only in the places of equal variables count once.
+        times_of_variable = Counter(monomial).values()
+        orders.append(factorial(degree) // prod(map(factorial, times_of_variable)))
+    return np.array(monomials).T, np.sqrt(orders)
 
 
 def settle_kernel(
@@ -198,14 +204,18 @@ def settle_kernel(
 
 
 def _settle_gamma(gamma: str | float, X: Array, weight: Array | None) -> float:
+    """Return gamma as a number, as :func:`settle_kernel` describes it."""
     if gamma == "auto":
         return float(1.0 / X.shape[1])
     if gamma == "scale":
         share = np.full(len(X), 1.0 / len(X)) if weight is None else weight / weight.sum()
-        variance = float(share @ np.mean((X - (share @ X.mean(axis=1))) ** 2, axis=1))
+        # One mean and one variance of all entries of X together, as in scikit-learn.
+        mean = share @ X.mean(axis=1)
+        variance = float(share @ np.mean((X - mean) ** 2, axis=1))
         # Even constant features may have a tiny variance from rounding errors, which counts as 0
-        # here.
-        return 1.0 / (X.shape[1] * variance) if variance > (1e-12 * np.abs(X).max()) ** 2 else 1.0
+        # here. gamma is then 1, as in scikit-learn.
+        rounding_error = 1e-12 * np.abs(X).max()
+        return 1.0 / (X.shape[1] * variance) if variance > rounding_error**2 else 1.0
     if isinstance(gamma, str) or not np.isfinite(gamma) or gamma <= 0:
         raise ValueError(f'gamma = {gamma!r}, must be "scale", "auto" or a number > 0')
     return float(gamma)
@@ -240,6 +250,7 @@ class Gram:
             return self.matrix.diagonal()
         if self.kernel.name == "rbf":
             return np.ones(len(self.X))
+        # A linear or polynomial kernel needs the inner product of each point with itself.
         return self.kernel.finish(np.einsum("ij,ij->i", self.X, self.X))
 
     def held(self, budget_mb: float) -> Gram:
@@ -247,7 +258,8 @@ class Gram:
 
         If it does not fit, or is held already, the object itself is returned.
         """
-        if self.matrix is not None or 8e-6 * self.n_points**2 > budget_mb:
+        needed_mb = 8e-6 * self.n_points**2  # 8 bytes for a number
+        if self.matrix is not None or needed_mb > budget_mb:
             return self
         return Gram(self.kernel, self.X, self.kernel.between(self.X, self.X))
 
@@ -265,23 +277,26 @@ class Gram:
         kernel = self.kernel
         if kernel.name == "linear" and self.X.shape[1] <= limit:
             return self.X
-        sums = kernel.name == "poly" and kernel.coef0 >= 0 and kernel.degree >= 1
-        if sums and kernel.dimensions(self.X) <= limit:
+        # Monomials have the square root of coef0 as a variable.
+        has_monomials = kernel.name == "poly" and kernel.coef0 >= 0 and kernel.degree >= 1
+        if has_monomials and kernel.dimensions(self.X) <= limit:
             return kernel.monomials(self.X)
         remainder = np.array(self.diagonal(), dtype=float)
-        enough = n * np.finfo(float).eps * float(remainder.max())
+        # Pivoted Cholesky: each step adds the column of the point that is described worst so far.
+        negligible = n * np.finfo(float).eps * float(remainder.max())
         L = np.zeros((n, limit), order="F")
-        row = np.empty((1, n))
+        pivot_row = np.empty((1, n))
         for k in range(limit + 1):
             # ``remainder`` is the diagonal of K - L L'. If its largest entry is negligible, so are
             # all entries of K - L L', because none is larger.
             pivot = int(np.argmax(remainder))
-            if remainder[pivot] <= enough or k == n:
+            if remainder[pivot] <= negligible or k == n:
                 return L[:, :k]
-            if k == limit:
+            if k == limit:  # another column would exceed the limit
                 break
-            self.rows(np.array([pivot]), out=row)
-            L[:, k] = (row[0] - L[:, :k] @ L[pivot, :k]) / np.sqrt(remainder[pivot])
+            self.rows(np.array([pivot]), out=pivot_row)
+            unexplained = pivot_row[0] - L[:, :k] @ L[pivot, :k]
+            L[:, k] = unexplained / np.sqrt(remainder[pivot])
             remainder -= L[:, k] ** 2
         return None
 
@@ -293,11 +308,13 @@ class Gram:
         left_side, right_side = self._sides
         np.matmul(left_side[points], right_side.T, out=out)
         values = self.kernel.finish(out)
+        # Only the polynomial kernel returns a new array.
         if values is not out:
             out[:] = values
 
     @cached_property
     def _sides(self) -> tuple[Array, Array]:
+        """Return the left and the right factor of the training points (:meth:`Kernel.left`)."""
         return self.kernel.left(self.X), self.kernel.right(self.X)
 
     def prove(self, support: NDArray[np.intp]) -> None:
@@ -321,7 +338,8 @@ class Gram:
         by_caller = self.kernel.name in ("precomputed", "callable")
         if by_caller and self.matrix is not None and len(self.matrix) > _PROOF_SIZE:
             block = self.matrix[np.ix_(support, support)]
-            _prove_semi_definite(block, float(np.abs(self.matrix.diagonal()).max()))
+            largest_diagonal = float(np.abs(self.matrix.diagonal()).max())
+            _prove_semi_definite(block, largest_diagonal)
 
     def times(self, beta: Array) -> Array:
         """Return the kernel matrix times coefficients ``beta`` of the points, shape (n,)."""
@@ -329,6 +347,7 @@ class Gram:
             return self.X @ (self.X.T @ beta)
         support = np.flatnonzero(beta)
         if self.matrix is not None:
+            # To copy the columns of few support vectors takes less time than the whole product.
             if len(support) * 2 < len(beta):
                 return self.matrix[:, support] @ beta[support]
             return self.matrix @ beta
@@ -359,17 +378,19 @@ def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Ar
         return X @ beta
     if kernel.name == "linear":  # one product with the weights of the features is enough
         return X @ (support.T @ beta)
-    rows = max(16, _CACHED_VALUES // max(1, len(support)))
-    out = np.empty(len(X))
+    rows_at_once = max(16, _CACHED_VALUES // max(1, len(support)))
+    decisions = np.empty(len(X))
     by_caller = kernel.function is not None
-    right = support if by_caller else kernel.right(support).T
-    for start in range(0, len(X), rows):
-        block = X[start : start + rows]
-        values = (
-            kernel.between(block, right) if by_caller else kernel.finish(kernel.left(block) @ right)
-        )
-        out[start : start + rows] = values @ beta
-    return out
+    right_side = support if by_caller else kernel.right(support).T
+    # Kernel values are computed for some rows at a time, so that they stay in the cache.
+    for start in range(0, len(X), rows_at_once):
+        block = X[start : start + rows_at_once]
+        if by_caller:
+            values = kernel.between(block, right_side)
+        else:
+            values = kernel.finish(kernel.left(block) @ right_side)
+        decisions[start : start + rows_at_once] = values @ beta
+    return decisions
 
 
 def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
@@ -402,10 +423,12 @@ def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
     """
     if kernel.name == "precomputed":
         check_precomputed(X)
-        return Gram(kernel, X, X)
+        return Gram(kernel, X, matrix=X)
     if kernel.function is None:
-        gram = Gram(kernel, X, None)
-        return gram.held(budget_mb) if len(X) <= _WHOLE_SIZE and not gram.is_low_rank() else gram
+        gram = Gram(kernel, X, matrix=None)
+        # A problem of low rank is solved in the feature space, without the matrix.
+        needs_matrix = len(X) <= _WHOLE_SIZE and not gram.is_low_rank()
+        return gram.held(budget_mb) if needs_matrix else gram
     matrix = kernel.between(X, X)
     check_precomputed(matrix)
     return Gram(kernel, X, matrix)
@@ -435,30 +458,32 @@ def check_precomputed(K: Array) -> None:
             f"Precomputed matrix must be a square matrix, input is {' x '.join(map(str, K.shape))};"
             " give the kernel between the training points"
         )
-    size = float(np.abs(K.diagonal()).max(initial=0.0))
-    if _probed_symmetric(K, 1e-9 * size):
+    largest_diagonal = float(np.abs(K.diagonal()).max(initial=0.0))
+    # A fast check comes first. Only if it fails are all pairs of entries compared.
+    if _probed_symmetric(K, 1e-9 * largest_diagonal):
         asymmetry = 0.0
     elif not np.isfinite(K).all():
         raise ValueError("the kernel matrix holds NaN or infinity")
     else:
         asymmetry = _asymmetry(K)
-    if asymmetry > 1e-8 * max(size, 1e-300):
+    if asymmetry > 1e-8 * max(largest_diagonal, 1e-300):
         raise ValueError(f"the kernel matrix is not symmetric: entries differ by {asymmetry:.3g}")
     # The regions of a patient are neighbouring rows, so every k-th row is a sample of many
     # patients.
-    every = -(-len(K) // _PROOF_SIZE)
-    _prove_semi_definite(K[::every, ::every].copy(), size)
+    stride = -(-len(K) // _PROOF_SIZE)  # rounded up
+    _prove_semi_definite(K[::stride, ::stride].copy(), largest_diagonal)
 
 
-def _prove_semi_definite(block: Array, size: float) -> None:
-    """Raise an error if a block of a kernel matrix has an eigenvalue below -1e-8 times ``size``.
+def _prove_semi_definite(block: Array, largest_diagonal: float) -> None:
+    """Raise an error if a block of a kernel matrix has a clearly negative eigenvalue.
 
-    ``size`` is the largest absolute value on the diagonal of the matrix.
+    That is an eigenvalue below -1e-8 times ``largest_diagonal``, the largest absolute value on the
+    diagonal of the matrix.
 
     The upper triangle of ``block`` is overwritten by a Cholesky factor: that of the block with
-    1e-8 times ``size`` added to its diagonal.
+    1e-8 times ``largest_diagonal`` added to its diagonal.
     """
-    ridge = 1e-8 * max(size, 1e-300)
+    ridge = 1e-8 * max(largest_diagonal, 1e-300)  # above 0 even if the diagonal is 0
     diagonal = block.diagonal().copy()
     block.flat[:: len(block) + 1] += ridge
     # LAPACK sees the transpose, whose lower triangle is the upper triangle here.
@@ -467,6 +492,7 @@ def _prove_semi_definite(block: Array, size: float) -> None:
     # negative.
     if failed_at == 0:
         return
+    # Only the upper triangle was overwritten, so the lower one with the old diagonal is the block.
     block.flat[:: len(block) + 1] = diagonal
     lowest = float(np.linalg.eigvalsh(block, UPLO="L")[0])
     raise ValueError(
@@ -505,39 +531,41 @@ def _add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
     """
     n = len(v)
     for i in range(0, n, 4):
-        j = min(i + 1, n - 1)
-        k = min(i + 2, n - 1)
-        m = min(i + 3, n - 1)
-        p = K[i]
-        q = K[j]
-        r = K[k]
-        s = K[m]
-        vp = v[i]
-        vq = v[j] * (j > i)
-        vr = v[k] * (k > j)
-        vs = v[m] * (m > k)
-        kp = 0.0
-        kq = 0.0
-        kr = 0.0
-        ks = 0.0
-        for x in range(n):
-            kp = kp + p[x] * v[x]
-            kq = kq + q[x] * v[x]
-            kr = kr + r[x] * v[x]
-            ks = ks + s[x] * v[x]
-            mirrored[x] += p[x] * vp + q[x] * vq + r[x] * vr + s[x] * vs
-        product[i] = kp
-        product[j] = kq
-        product[k] = kr
-        product[m] = ks
+        i1 = min(i + 1, n - 1)
+        i2 = min(i + 2, n - 1)
+        i3 = min(i + 3, n - 1)
+        row0 = K[i]
+        row1 = K[i1]
+        row2 = K[i2]
+        row3 = K[i3]
+        v0 = v[i]
+        v1 = v[i1] * (i1 > i)
+        v2 = v[i2] * (i2 > i1)
+        v3 = v[i3] * (i3 > i2)
+        product0 = 0.0
+        product1 = 0.0
+        product2 = 0.0
+        product3 = 0.0
+        for column in range(n):
+            product0 = product0 + row0[column] * v[column]
+            product1 = product1 + row1[column] * v[column]
+            product2 = product2 + row2[column] * v[column]
+            product3 = product3 + row3[column] * v[column]
+            mirrored[column] += (
+                row0[column] * v0 + row1[column] * v1 + row2[column] * v2 + row3[column] * v3
+            )
+        product[i] = product0
+        product[i1] = product1
+        product[i2] = product2
+        product[i3] = product3
 
 
 @lru_cache(maxsize=1)
 def _random_probe(n: int) -> Array:
     """Return a random vector of n entries with absolute values from 1 to 2 and random signs."""
     rng = np.random.default_rng(0)
-    signed: Array = rng.uniform(1.0, 2.0, n) * rng.choice([-1.0, 1.0], n)
-    return signed
+    probe: Array = rng.uniform(1.0, 2.0, n) * rng.choice([-1.0, 1.0], n)
+    return probe
 
 
 def _asymmetry(K: Array) -> float:
@@ -548,6 +576,6 @@ def _asymmetry(K: Array) -> float:
     largest = 0.0
     for i in range(0, len(K), _BLOCK):
         for j in range(i, len(K), _BLOCK):
-            block = K[i : i + _BLOCK, j : j + _BLOCK] - K[j : j + _BLOCK, i : i + _BLOCK].T
-            largest = max(largest, float(block.max()), -float(block.min()))
+            difference = K[i : i + _BLOCK, j : j + _BLOCK] - K[j : j + _BLOCK, i : i + _BLOCK].T
+            largest = max(largest, float(difference.max()), -float(difference.min()))
     return largest

@@ -25,8 +25,10 @@ from scipy.linalg.lapack import dgesv, dpotrf, dpotrs
 from cad.learning.learners.solvers.problem import Array, Problem, Solution, certify
 
 _STEPS = 100
+_FIRST_SCALE = 0.05
 # A step covers this share of the way to the point where a variable reaches its bound.
 _CLOSE = 0.999
+_SHORTEST = 1e-8
 # The complementarity is the sum of the products of the variables and their duals, and 0 at the
 # optimum. When it falls to one of these values (relative to the objective), the solver guesses
 # which rows are on their margin. The guess at the first value is mostly right, which saves the last
@@ -86,31 +88,33 @@ def solve_low_rank(
     >>> solution.converged, solution.gamma.round(3).tolist()
     (True, [0.5, 0.5])
     """
-    signed = problem.A.data[:, None] * factor[problem.A.indices]
+    # Row j is about one point, with the sign that A holds.
+    signed_features = problem.A.data[:, None] * factor[problem.A.indices]
     # Z is column-major, so that products with Z and Z' are one BLAS call without a copy.
-    Z = np.asfortranarray(np.column_stack([signed, problem.B]))
-    n, size = factor.shape
+    Z = np.asfortranarray(np.column_stack([signed_features, problem.B]))
+    n, n_weights = factor.shape
     state = _start_of_duals(Z, problem)
 
-    def system(give: Array) -> Array:
-        """Return Z' diag(give) Z, of which only the lower triangle is set.
+    def system(row_weight: Array) -> Array:
+        """Return Z' diag(row_weight) Z, of which only the lower triangle is set.
 
-        Z are the coefficients of the rows (constraints), and ``give`` has a weight for each row.
+        Z are the coefficients of the rows (constraints), and ``row_weight`` has a weight for each
+        row.
         """
-        made = np.zeros((Z.shape[1], Z.shape[1]), order="F")
-        # ``give`` has a weight per row (constraint) of the problem. The upper left block is the sum
-        # of give_j l_i l_i', where row j is about point i and l_i is row i of the factor. The sign
-        # of a row is squared, so it drops out, and the weights of all rows of one point can be
-        # added first.
-        shares = np.sqrt(np.bincount(problem.A.indices, give, n))[:, None]
+        system_matrix = np.zeros((Z.shape[1], Z.shape[1]), order="F")
+        # The upper left block is the sum of row_weight_j l_i l_i', where row j is about point i and
+        # l_i is row i of the factor. The sign of a row is squared, so it drops out, and the weights
+        # of all rows of one point can be added first.
+        root_of_weights = np.sqrt(np.bincount(problem.A.indices, row_weight, n))[:, None]
         for start in range(0, n, _POINTS):
             chunk = slice(start, start + _POINTS)
-            weighted = np.multiply(factor[chunk], shares[chunk], order="F")
-            made[:size, :size] += dsyrk(1.0, weighted, trans=1, lower=1)
-        made[size:] = (give[:, None] * problem.B).T @ Z
-        return made
+            weighted = np.multiply(factor[chunk], root_of_weights[chunk], order="F")
+            system_matrix[:n_weights, :n_weights] += dsyrk(1.0, weighted, trans=1, lower=1)
+        system_matrix[n_weights:] = (row_weight[:, None] * problem.B).T @ Z
+        return system_matrix
 
     def verdict(gamma: Array, u: Array) -> Solution:
+        """Return duals and scalars as a solution with its objectives and its quality."""
         return certify(
             problem,
             times(problem.coefficients(gamma)),
@@ -122,14 +126,16 @@ def solve_low_rank(
             kkt_tol=kkt_tol,
         )
 
-    for enough in _ENOUGH:
-        while state.left > enough and state.steps < _STEPS:
+    for complementarity in _ENOUGH:
+        while state.left > complementarity and state.steps < _STEPS:
             _low_rank_step(Z, system, problem, state)
-        exact = verdict(*_vertex_of_optimum(Z, problem, state))
-        if exact.converged and exact.gap <= _EXACT:
-            return exact
-    inside = verdict(state.gamma, state.x[factor.shape[1] :])
-    return min(exact, inside, key=lambda solution: (not solution.converged, abs(solution.gap)))
+        vertex = verdict(*_vertex_of_optimum(Z, problem, state))
+        if vertex.converged and vertex.gap <= _EXACT:
+            return vertex
+    # The entries of x after the weights are the scalars.
+    interior = verdict(state.gamma, state.x[n_weights:])
+    # The better of the two has converged, or else has the smaller gap.
+    return min(vertex, interior, key=lambda solution: (not solution.converged, abs(solution.gap)))
 
 
 @dataclass
@@ -169,15 +175,15 @@ def _start_of_duals(Z: Array, problem: Problem) -> _LowRankState:
     if learned:
         # s starts small. With a large s all rows would miss their margin at first, and more steps
         # would be needed.
-        x[-1] = 0.05
-    short = problem.t - Z @ x
+        x[-1] = _FIRST_SCALE
+    shortfall = problem.t - Z @ x
     return _LowRankState(
         x=x,
         quadratic=quadratic,
         gamma=0.5 * problem.c,
         back=0.5 * problem.c,
-        v=np.maximum(-short, 0.0) + 1.0,
-        xi=np.maximum(short, 0.0) + 1.0,
+        v=np.maximum(-shortfall, 0.0) + 1.0,
+        xi=np.maximum(shortfall, 0.0) + 1.0,
         price=float(np.mean(problem.c)) if learned else None,
     )
 
@@ -199,7 +205,9 @@ class _Change:
 
         The variables are those of ``state``, primal and dual.
         """
-        worst = max(
+        # A variable that falls by more than its value would become negative: a ratio above 1 limits
+        # the step. c - gamma falls if gamma grows.
+        largest_ratio = max(
             -(self.gamma / state.gamma).min(),
             (self.gamma / state.back).max(),
             -(self.v / state.v).min(),
@@ -207,8 +215,8 @@ class _Change:
             1.0,
         )
         if state.price is not None:
-            worst = max(worst, -self.x[-1] / state.x[-1], -self.price / state.price)
-        return float(1.0 / worst)
+            largest_ratio = max(largest_ratio, -self.x[-1] / state.x[-1], -self.price / state.price)
+        return float(1.0 / largest_ratio)
 
     def complementarity(self, state: _LowRankState, length: float) -> float:
         """Return gamma'v + (c - gamma)'xi + s price after the share ``length`` of this change.
@@ -247,25 +255,34 @@ def _low_rank_step(
     back = state.back
     v = state.v
     xi = state.xi
-    s, price = (1.0, 0.0) if state.price is None else (float(state.x[-1]), state.price)
-    count = 2 * len(c) + (state.price is not None)
-    mu = (float(gamma @ v + back @ xi) + s * price) / count
+    # The scale s, and ``price``, the multiplier of its bound s >= 0.
+    if state.price is None:
+        # Without a learned scale its terms below must add nothing: s divides 0.
+        s = 1.0
+        price = 0.0
+    else:
+        s = float(state.x[-1])
+        price = state.price
+    # A product of a variable and its dual for both bounds of each row's dual, and one for s >= 0.
+    n_products = 2 * len(c) + (state.price is not None)
+    mean_product = (float(gamma @ v + back @ xi) + s * price) / n_products
     objective = float(0.5 * (state.quadratic * state.x) @ state.x + c @ xi)
-    state.left = mu * count / max(objective, 1e-300)
+    state.left = mean_product * n_products / max(objective, 1e-300)
     state.steps = state.steps + 1
-    # ``off_rows`` are the residuals of the rows' equations, and ``off_x`` those of the gradient
-    # with respect to x. A full step makes both 0.
-    off_rows = t - Z @ state.x - xi + v
-    off_x = Z.T @ gamma - state.quadratic * state.x
-    off_x[-1] += price
+    # ``row_residual`` are the residuals of the rows' equations, and ``x_residual`` those of the
+    # gradient with respect to x. A full step makes both 0.
+    row_residual = t - Z @ state.x - xi + v
+    x_residual = Z.T @ gamma - state.quadratic * state.x
+    x_residual[-1] += price
     # After the other variables are eliminated, the change dx of x is the solution of (I + Z'
-    # diag(give) Z) dx = right. I is diagonal, with 1 for the weights and 0 for the scalars.
-    give = 1.0 / (xi / back + v / gamma)
-    system = system_of(give)
-    system.flat[:: len(system) + 1] += state.quadratic
+    # diag(row_weight) Z) dx = right side. I is diagonal, with 1 for the weights and 0 for the
+    # scalars.
+    row_weight = 1.0 / (xi / back + v / gamma)
+    system = system_of(row_weight)
+    system.flat[:: len(system) + 1] += state.quadratic  # the diagonal
     system[-1, -1] += price / s
-    chol, info = dpotrf(system, lower=1, overwrite_a=1)
-    if info != 0:
+    chol, failed_at = dpotrf(system, lower=1, overwrite_a=1)
+    if failed_at != 0:  # rounding errors made the matrix indefinite, so no further step is possible
         state.left = 0.0
         return
 
@@ -276,33 +293,36 @@ def _low_rank_step(
         cost c and shortfall xi. For the scale s the product is s times its multiplier ``price``.
         ``to_v``, ``to_xi`` and ``to_s`` are the amounts.
         """
-        h = off_rows - to_xi / back + to_v / gamma
-        right = off_x + Z.T @ (give * h)
-        right[-1] += to_s / s
-        dx = dpotrs(chol, right, lower=1)[0]
-        dg = give * (h - Z @ dx)
-        dv = (to_v - v * dg) / gamma
-        dxi = (to_xi + xi * dg) / back
-        return _Change(dx, dg, dv, dxi, (to_s - price * dx[-1]) / s)
+        right_of_rows = row_residual - to_xi / back + to_v / gamma
+        right_side = x_residual + Z.T @ (row_weight * right_of_rows)
+        right_side[-1] += to_s / s
+        dx = dpotrs(chol, right_side, lower=1)[0]
+        dgamma = row_weight * (right_of_rows - Z @ dx)
+        dv = (to_v - v * dgamma) / gamma
+        dxi = (to_xi + xi * dgamma) / back
+        dprice = (to_s - price * dx[-1]) / s
+        return _Change(x=dx, gamma=dgamma, v=dv, xi=dxi, price=dprice)
 
     # The predictor is the step that would make all products of a variable and its dual 0. The
     # shorter it must be, the larger is the value ``centre`` that the corrector gives to these
     # products.
-    ahead = solve(-gamma * v, -back * xi, -s * price)
-    remaining = ahead.complementarity(state, ahead.reach(state)) / count
-    centre = mu * (max(remaining, 0.0) / mu) ** 3
+    predictor = solve(-gamma * v, -back * xi, -s * price)
+    remaining = predictor.complementarity(state, predictor.reach(state)) / n_products
+    # The cube is Mehrotra's choice.
+    centre = mean_product * (max(remaining, 0.0) / mean_product) ** 3
     # After a full predictor step, each product of a variable and its dual would still be the
     # product of their two changes. The corrector subtracts it.
-    change = solve(
-        centre - gamma * v - ahead.gamma * ahead.v,
-        centre - back * xi + ahead.gamma * ahead.xi,
-        0.0 if state.price is None else centre - s * price - ahead.x[-1] * ahead.price,
+    corrector = solve(
+        centre - gamma * v - predictor.gamma * predictor.v,
+        centre - back * xi + predictor.gamma * predictor.xi,
+        0.0 if state.price is None else centre - s * price - predictor.x[-1] * predictor.price,
     )
-    length = _CLOSE * change.reach(state)
-    if length < 1e-8:
+    length = _CLOSE * corrector.reach(state)
+    if length < _SHORTEST:
+        # The step would change nothing: no further progress is possible.
         state.left = 0.0
         return
-    change.apply(state, length)
+    corrector.apply(state, length)
 
 
 def _vertex_of_optimum(Z: Array, problem: Problem, state: _LowRankState) -> tuple[Array, Array]:
@@ -316,30 +336,36 @@ def _vertex_of_optimum(Z: Array, problem: Problem, state: _LowRankState) -> tupl
     the factor of the kernel and the coefficients of u.
     """
     c = problem.c
-    k = len(problem.lower)
+    n_scalars = len(problem.lower)
     # At the optimum either a variable or its dual is 0. The one that is nearer to 0 is taken to be
     # 0.
-    low = state.v > state.gamma / c
-    high = state.xi > state.back / c
-    gamma = np.where(low, 0.0, np.where(high, c, state.gamma))
+    at_zero = state.v > state.gamma / c
+    at_cost = state.xi > state.back / c
+    gamma = np.where(at_zero, 0.0, np.where(at_cost, c, state.gamma))
     tight = np.flatnonzero((gamma > 0) & (gamma < c))
-    W = Z[:, :-k]
-    B = Z[:, -k:]
+    signed_factor = Z[:, :-n_scalars]
+    B = Z[:, -n_scalars:]
     if state.price is not None and state.x[-1] <= state.price:
         B = B[:, :1]  # s is at its bound 0, so only b is computed
-    size = len(tight)
-    free = B.shape[1]
-    system = np.zeros((size + free, size + free))
-    system[:size, :size] = W[tight] @ W[tight].T
-    system[:size, size:] = B[tight]
-    system[size:, :size] = B[tight].T
-    right = np.concatenate([problem.t[tight] - W[tight] @ (W.T @ gamma), -(B.T @ gamma)])
-    # The linear system is [[W W', B], [B', 0]] (change of gamma, u) = right. With its solution the
-    # rows ``tight`` lie on their margin, and the balances are 0.
-    change = dgesv(system, right)[2]
-    if not np.abs(system @ change - right).max(initial=0.0) <= _SOLVED:
-        change = np.linalg.lstsq(system, right, rcond=1e-12)[0]
-    gamma[tight] = np.clip(gamma[tight] + change[:size], 0.0, c[tight])
-    u = np.zeros(k)
-    u[:free] = change[size:]
+    n_tight = len(tight)
+    n_free_scalars = B.shape[1]
+    system = np.zeros((n_tight + n_free_scalars, n_tight + n_free_scalars))
+    system[:n_tight, :n_tight] = signed_factor[tight] @ signed_factor[tight].T
+    system[:n_tight, n_tight:] = B[tight]
+    system[n_tight:, :n_tight] = B[tight].T
+    # The linear system is [[W W', B], [B', 0]] (change of gamma, u) = right side, with W
+    # (``signed_factor``) and B of the rows ``tight``. With its solution these rows lie on their
+    # margin, and the balances are 0.
+    short_of_margin = problem.t[tight] - signed_factor[tight] @ (signed_factor.T @ gamma)
+    right_side = np.concatenate([short_of_margin, -(B.T @ gamma)])
+    change = dgesv(system, right_side)[2]
+    residual = np.abs(system @ change - right_side).max(initial=0.0)
+    # ``not <=`` is also true for NaN, which a singular system gives. The equations then depend on
+    # each other, and least squares take the smallest change.
+    if not residual <= _SOLVED:
+        change = np.linalg.lstsq(system, right_side, rcond=1e-12)[0]
+    gamma[tight] = np.clip(gamma[tight] + change[:n_tight], 0.0, c[tight])
+    # A scale at its bound stays 0.
+    u = np.zeros(n_scalars)
+    u[:n_free_scalars] = change[n_tight:]
     return gamma, u

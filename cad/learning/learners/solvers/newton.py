@@ -16,6 +16,10 @@ from numba import njit
 from cad.learning.learners.solvers.problem import Array as Floats
 
 MAX_NEWTON = 200
+# A row nearer than this to its margin counts as lying on it.
+_ON_MARGIN = 1e-10
+# A step below this share of the largest weight is only a rounding error.
+_ROUNDING = 1e-14
 
 
 @njit(cache=True)
@@ -42,33 +46,33 @@ def finite_newton(
     """
     w = start.copy()
     f = rows @ w
-    chosen = np.empty(rows.shape)
+    memory = np.empty(rows.shape)
     for _ in range(MAX_NEWTON):
-        aim = _aim(rows, y, cost, lambda_, f, chosen)
+        aim = _aim(rows, y, cost, lambda_, f, memory)
         f_aim = rows @ aim
         # The objective equals a quadratic function as long as the same rows miss their margin.
         # ``aim`` is the minimum of this function. If the same rows miss their margin at ``aim``, it
         # is the solution.
         if _same_violations(y, cost, f, f_aim):
             return aim, True
-        step = _exact_step(y, cost, lambda_, w, aim, f, f_aim)
-        change = 0.0
-        size = 0.0
+        share = _exact_step(y, cost, lambda_, w, aim, f, f_aim)
+        largest_change = 0.0
+        largest_weight = 0.0
         for k in range(len(w)):
-            move = step * (aim[k] - w[k])
-            change = max(change, abs(move))
-            size = max(size, abs(w[k]))
-            w[k] += move
+            weight_change = share * (aim[k] - w[k])
+            largest_change = max(largest_change, abs(weight_change))
+            largest_weight = max(largest_weight, abs(w[k]))
+            w[k] += weight_change
         # f is computed from w again, because rounding errors would accumulate in updates of f.
         f = rows @ w
         # A step that is only a rounding error no longer changes which rows miss their margin.
-        if change <= 1e-14 * size:
+        if largest_change <= _ROUNDING * largest_weight:
             return w, True
     return w, False
 
 
 @njit(cache=True)
-def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, chosen: Floats) -> Any:
+def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, memory: Floats) -> Any:
     """Return the weights, shape (d,), that minimise the quadratic which equals the objective near
     f.
 
@@ -76,25 +80,26 @@ def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, chose
     arguments have the same names. The quadratic equals it as long as the same rows miss their
     margin (y f < 1).
 
-    ``chosen`` is memory of the shape of ``rows``. The rows that miss their margin are copied there,
+    ``memory`` is memory of the shape of ``rows``. The rows that miss their margin are copied there,
     weighted by the root of their cost. One product of matrices then gives the second derivative.
     """
     n, d = rows.shape
-    right = np.zeros(d)
-    count = 0
+    right_side = np.zeros(d)
+    n_missing = 0
     for i in range(n):
+        # Only rows that miss their margin and have a cost add to the quadratic.
         if cost[i] > 0.0 and y[i] * f[i] < 1.0:
-            root = np.sqrt(cost[i])
+            root_of_cost = np.sqrt(cost[i])
             for k in range(d):
-                chosen[count, k] = root * rows[i, k]
-                right[k] += cost[i] * y[i] * rows[i, k]
-            count += 1
+                memory[n_missing, k] = root_of_cost * rows[i, k]
+                right_side[k] += cost[i] * y[i] * rows[i, k]
+            n_missing += 1
     # The second derivative is lambda I + sum of cost x x' over the rows that miss their margin.
-    violators = chosen[:count]
-    hessian = violators.T @ violators
+    weighted_rows = memory[:n_missing]
+    hessian = weighted_rows.T @ weighted_rows
     for k in range(d):
         hessian[k, k] += lambda_
-    return np.linalg.solve(hessian, right)
+    return np.linalg.solve(hessian, right_side)
 
 
 @njit(cache=True)
@@ -104,12 +109,14 @@ def _same_violations(y: Floats, cost: Floats, f: Floats, f_aim: Floats) -> bool:
     A row exactly on its margin counts both as missing the margin and as meeting it.
     """
     for i in range(len(y)):
-        if cost[i] > 0.0:
-            margin = 1.0 - y[i] * f_aim[i]
+        if cost[i] > 0.0:  # a row without cost does not change the objective
+            short_at_aim = 1.0 - y[i] * f_aim[i]
             # A row on its margin may count as missing it or as meeting it, because its loss and the
             # slope of its loss are 0 there.
-            active = y[i] * f[i] < 1.0
-            if (active and margin < -1e-10) or (not active and margin > 1e-10):
+            missed_at_f = y[i] * f[i] < 1.0
+            now_met = missed_at_f and short_at_aim < -_ON_MARGIN
+            now_missed = not missed_at_f and short_at_aim > _ON_MARGIN
+            if now_met or now_missed:
                 return False
     return True
 
@@ -127,42 +134,46 @@ def _exact_step(
     becomes 0.
     """
     n = len(y)
-    # The derivative of the objective along w + t step is ``value`` at t = 0. It rises by ``slope``
-    # times t up to the first place where a row meets its margin.
-    step = aim - w
-    slope = lambda_ * np.dot(step, step)
-    value = lambda_ * np.dot(w, step)
-    where = np.empty(n)
-    which = np.empty(n, dtype=np.int64)
-    count = 0
+    # The derivative of the objective along w + t direction is ``derivative`` at t = 0. It rises by
+    # ``slope`` times t up to the first place where a row meets its margin.
+    direction = aim - w
+    slope = lambda_ * np.dot(direction, direction)
+    derivative = lambda_ * np.dot(w, direction)
+    places = np.empty(n)
+    row_at_place = np.empty(n, dtype=np.int64)
+    n_places = 0
     for i in range(n):
-        if cost[i] <= 0.0:
+        if cost[i] <= 0.0:  # the row has no term in the objective
             continue
-        margin = 1.0 - y[i] * f[i]
+        shortfall = 1.0 - y[i] * f[i]
+        # Along the line the row falls short of its margin by shortfall + t rate.
         rate = -y[i] * (f_aim[i] - f[i])
-        if margin > 0.0:
-            value += cost[i] * margin * rate
+        if shortfall > 0.0:
+            derivative += cost[i] * shortfall * rate
             slope += cost[i] * rate * rate
-        # A row meets its margin where margin + t rate = 0. If the row misses its margin before this
-        # place, its term of the derivative ends there. Otherwise its term begins there.
-        if (margin > 0.0 and rate < 0.0) or (margin <= 0.0 and rate > 0.0):
-            where[count] = -margin / rate
-            which[count] = i
-            count += 1
-    order = np.argsort(where[:count])
+        # A row meets its margin where shortfall + t rate = 0. If the row misses its margin before
+        # this place, its term of the derivative ends there. Otherwise its term begins there.
+        if (shortfall > 0.0 and rate < 0.0) or (shortfall <= 0.0 and rate > 0.0):
+            places[n_places] = -shortfall / rate
+            row_at_place[n_places] = i
+            n_places += 1
+    order = np.argsort(places[:n_places])
     reached = 0.0
-    for k in range(count):
-        t = where[order[k]]
-        if value + slope * (t - reached) >= 0.0:
+    for visit in range(n_places):
+        t = places[order[visit]]
+        if derivative + slope * (t - reached) >= 0.0:
+            # The derivative becomes 0 before the place t.
             break
         # The derivative has no zero before the place t, so its value and its new slope are computed
         # at t.
-        value += slope * (t - reached)
+        derivative += slope * (t - reached)
         reached = t
-        i = which[order[k]]
-        rate = f_aim[i] - f[i]
+        i = row_at_place[order[visit]]
+        rate = f_aim[i] - f[i]  # only its square is used, so the sign of the class is left out
+        # The term of a row that missed its margin at t = 0 ends; that of another row begins.
         if 1.0 - y[i] * f[i] > 0.0:
             slope -= cost[i] * rate * rate
         else:
             slope += cost[i] * rate * rate
-    return reached - value / slope if slope > 0.0 else 1.0
+    # A slope that is not above 0 is a rounding error. The step then ends at ``aim``.
+    return reached - derivative / slope if slope > 0.0 else 1.0

@@ -35,6 +35,7 @@ Floats = NDArray[np.float64]
 # Share of the wanted gap below which the sum of the products of variables and multipliers is not
 # reduced.
 _AIM = 0.01
+# From this iteration on steps are careful (``careful`` of :func:`_step`).
 _CAREFUL_AFTER = 20
 # First values: multipliers start at _FIRST times their largest possible value, slacks and
 # shortfalls at _ROOM (in units of the margin) or more.
@@ -42,6 +43,7 @@ _FIRST = 0.3
 _ROOM = 0.5
 # A step covers this share of the way to the point where a variable reaches its bound.
 _CLOSE = 0.999
+# A shorter step makes no progress.
 _SHORTEST = 1e-10
 # Least product of a variable and its multiplier, relative to the mean product.
 _LEAST = 0.1
@@ -135,9 +137,9 @@ class PairwiseProblem:
         derivative, positive or negative. The multiplier is at most the cost of the row. So the
         bound is ``margin`` times the sum of the costs of the point's rows.
         """
-        _, of_negative, of_positive = self.blocks(self.cost)
-        total: Floats = of_negative.sum(axis=1) + of_positive.sum(axis=0)
-        return self.margin * total
+        _, unlabelled_negative, positive_unlabelled = self.blocks(self.cost)
+        costs_of_point: Floats = unlabelled_negative.sum(axis=1) + positive_unlabelled.sum(axis=0)
+        return self.margin * costs_of_point
 
     def blocks(self, value: Floats) -> tuple[Floats, Floats, Floats]:
         """Return numbers of all rows (constraints) as three matrices, one for each kind of pair.
@@ -151,8 +153,10 @@ class PairwiseProblem:
         m = self.n_unlabelled
         second = p * q
         third = p * q + m * q
-        of_unlabelled = value[second:third].reshape(m, q), value[third:].reshape(p, m)
-        return value[:second].reshape(p, q), *of_unlabelled
+        positive_negative = value[:second].reshape(p, q)
+        unlabelled_negative = value[second:third].reshape(m, q)
+        positive_unlabelled = value[third:].reshape(p, m)
+        return positive_negative, unlabelled_negative, positive_unlabelled
 
     def general(self) -> Problem:
         """Return this problem as a :class:`Problem`, with sparse matrices, for the reference
@@ -161,25 +165,45 @@ class PairwiseProblem:
         p = self.n_positive
         q = self.n_negative
         m = self.n_unlabelled
-        of_p = np.arange(p)
-        of_q = p + np.arange(q)
-        of_m = p + q + np.arange(m)
-        plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])
-        minus = np.concatenate([np.tile(of_q, p), np.tile(of_q, m), np.tile(of_m, p)])
+        positives = np.arange(p)
+        negatives = p + np.arange(q)
+        unlabelled = p + q + np.arange(m)
+        first_point = np.concatenate(
+            [np.repeat(positives, q), np.repeat(unlabelled, q), np.repeat(positives, m)]
+        )
+        second_point = np.concatenate(
+            [np.tile(negatives, p), np.tile(negatives, m), np.tile(unlabelled, p)]
+        )
         # Unlabelled points come last. So the larger of the two numbers of a pair is its unlabelled
         # point, if the pair has one.
-        soft = np.maximum(plus, minus) - (p + q)
-        pull = np.repeat([0.0, -self.margin, self.margin], self.sizes)
-        row = np.arange(len(plus))
+        soft_label = np.maximum(first_point, second_point) - (p + q)
+        label_coefficient = np.repeat([0.0, -self.margin, self.margin], self.sizes)
+        row = np.arange(len(first_point))
         ones = np.ones(len(row))
         shape = (len(row), len(self.factor))
-        A = sparse.csr_array((ones, (row, plus)), shape=shape) - sparse.csr_array(
-            (ones, (row, minus)), shape=shape
+        # A row compares the score of its first point with that of its second point.
+        plus = sparse.csr_array((ones, (row, first_point)), shape=shape)
+        minus = sparse.csr_array((ones, (row, second_point)), shape=shape)
+        A = plus - minus
+        # The rows of labelled points alone come first.
+        rows_of_unlabelled = row[self.sizes[0] :]
+        B = sparse.csr_array(
+            (
+                label_coefficient[rows_of_unlabelled],
+                (rows_of_unlabelled, soft_label[rows_of_unlabelled]),
+            ),
+            shape=(len(row), m),
         )
-        touched = row[self.sizes[0] :]
-        B = sparse.csr_array((pull[touched], (touched, soft[touched])), shape=(len(row), m))
         zero = np.zeros(m)
-        return Problem(A.tocsr(), B, self.target, self.cost, zero, zero + 1.0, self.norm)
+        return Problem(
+            A=A.tocsr(),
+            B=B,
+            t=self.target,
+            c=self.cost,
+            lower=zero,
+            upper=zero + 1.0,
+            r=self.norm,
+        )
 
 
 def kernel_factor(kernel: Floats) -> Floats:
@@ -188,8 +212,11 @@ def kernel_factor(kernel: Floats) -> Floats:
     The factor is a pivoted Cholesky factor, and r the numerical rank of the matrix.
     """
     n = len(kernel)
-    tolerance = n * np.finfo(float).eps * max(float(np.diag(kernel).max()), np.finfo(float).tiny)
+    # A remainder below the tolerance is only a rounding error.
+    largest_diagonal = max(float(np.diag(kernel).max()), np.finfo(float).tiny)
+    tolerance = n * np.finfo(float).eps * largest_diagonal
     upper, pivots, rank, _ = dpstrf(np.asarray(kernel, dtype=float), tol=tolerance, lower=0)
+    # dpstrf has reordered the points; ``pivots`` are their numbers, counted from 1.
     factor = np.zeros((n, rank))
     factor[pivots - 1] = np.triu(upper)[:rank].T
     return factor
@@ -227,17 +254,24 @@ def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 
         try:
             # Products of a variable and its multiplier need not be smaller than the wanted gap
             # requires. Smaller products would make the equations ill-conditioned, and the
-            # multipliers inexact.
-            smallest = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
-            length = _step(problem, state, smallest, iteration >= _CAREFUL_AFTER)
+            # multipliers inexact. If the gap is small enough already, only the optimality
+            # conditions are not met, and the products may go to 0.
+            least_products = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
+            careful = iteration >= _CAREFUL_AFTER
+            step_length = _step(problem, state, least_products, careful)
         except np.linalg.LinAlgError:
+            # The equations have no solution because of rounding errors; the best result stays.
             break
-        if length == 0.0:
+        if step_length == 0.0:  # no further progress is possible
             break
     return best if best is not None else solution
 
 
 def _merit(solution: Solution) -> float:
+    """Return a number that is smaller for a more exact solution.
+
+    The violation of the optimality conditions may be ten times the gap (:func:`solve_pairwise`).
+    """
     return max(abs(solution.gap), solution.kkt / 10.0)
 
 
@@ -275,10 +309,13 @@ def _constraint_values(
     d, and the multipliers of the rows' shortfalls. x has a number for each number of y; at the
     optimum the product of the two is 0.
     """
-    rows = len(problem.cost)
+    n_rows = len(problem.cost)
     m = problem.n_unlabelled
-    box = value[rows : rows + m], value[rows + m : rows + 2 * m]
-    return value[:rows], *box, value[rows + 2 * m :]
+    of_rows = value[:n_rows]
+    of_lower_bounds = value[n_rows : n_rows + m]
+    of_upper_bounds = value[n_rows + m : n_rows + 2 * m]
+    of_shortfalls = value[n_rows + 2 * m :]
+    return of_rows, of_lower_bounds, of_upper_bounds, of_shortfalls
 
 
 def _start_inside(problem: PairwiseProblem) -> _State:
@@ -290,16 +327,18 @@ def _start_inside(problem: PairwiseProblem) -> _State:
     n = len(problem.factor)
     cost = problem.cost
     d = np.full(problem.n_unlabelled, 0.5)
-    sides = _sides(np.zeros(n), d, problem.n_positive, problem.n_negative, problem.margin)
-    short = problem.target - sides
-    s = np.maximum(-short, 0.0) + _ROOM
-    xi = np.maximum(short, 0.0) + _ROOM
+    left_sides = _sides(np.zeros(n), d, problem.n_positive, problem.n_negative, problem.margin)
+    shortfall = problem.target - left_sides
+    slack = np.maximum(-shortfall, 0.0) + _ROOM
+    xi = np.maximum(shortfall, 0.0) + _ROOM
     gamma = _FIRST * cost
-    push = _FIRST * problem.pull
-    x = np.concatenate([s, push, push, xi])
+    box_multiplier = _FIRST * problem.pull
+    x = np.concatenate([slack, box_multiplier, box_multiplier, xi])
+    # d is 1/2, so 1 - d is the same.
     y = np.concatenate([gamma, d, d, cost - gamma])
-    used = len(x) if problem.hinge else len(x) - len(xi)
-    return _State(np.zeros(problem.factor.shape[1]), x[:used], y[:used])
+    # For the squared hinge x and y end before the shortfalls.
+    n_used = len(x) if problem.hinge else len(x) - len(xi)
+    return _State(w=np.zeros(problem.factor.shape[1]), x=x[:n_used], y=y[:n_used])
 
 
 # A row is a constraint on a pair of points. Rows come in three blocks, by the kinds of the two
@@ -317,33 +356,36 @@ def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
     M of :class:`PairwiseProblem`.
     """
     m = n - p - q
-    points = np.zeros(n)
+    # A pair adds the number of its row to its first point, and subtracts it from its second point.
+    onto_points = np.zeros(n)
     onto_d = np.zeros(m)
-    first = 0
+    # Rows come in three blocks: pairs (positive, negative), (unlabelled, negative) and (positive,
+    # unlabelled).
+    first_row = 0
     for i in range(p):
         total = 0.0
         for j in range(q):
-            total += value[first + j]
-            points[p + j] -= value[first + j]
-        points[i] += total
-        first += q
+            total += value[first_row + j]
+            onto_points[p + j] -= value[first_row + j]
+        onto_points[i] += total
+        first_row += q
     for i in range(m):
         total = 0.0
         for j in range(q):
-            total += value[first + j]
-            points[p + j] -= value[first + j]
-        points[p + q + i] += total
+            total += value[first_row + j]
+            onto_points[p + j] -= value[first_row + j]
+        onto_points[p + q + i] += total
         onto_d[i] -= margin * total
-        first += q
+        first_row += q
     for i in range(p):
         total = 0.0
         for j in range(m):
-            total += value[first + j]
-            points[p + q + j] -= value[first + j]
-            onto_d[j] += margin * value[first + j]
-        points[i] += total
-        first += m
-    return points, onto_d
+            total += value[first_row + j]
+            onto_points[p + q + j] -= value[first_row + j]
+            onto_d[j] += margin * value[first_row + j]
+        onto_points[i] += total
+        first_row += m
+    return onto_points, onto_d
 
 
 @numba.njit(cache=True, error_model="numpy")
@@ -354,24 +396,26 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
     numbers of positives and negatives.
     """
     m = len(d)
-    out = np.empty(p * q + m * q + p * m)
+    left_sides = np.empty(p * q + m * q + p * m)
     # Scores f_m and soft labels d_m of an unlabelled point occur only as f_m - M d_m, with M the
     # parameter ``margin``.
-    moved = f[p + q :] - margin * d
-    first = 0
+    moved_scores = f[p + q :] - margin * d
+    # Rows come in three blocks: pairs (positive, negative), (unlabelled, negative) and (positive,
+    # unlabelled).
+    first_row = 0
     for i in range(p):
         for j in range(q):
-            out[first + j] = f[i] - f[p + j]
-        first += q
+            left_sides[first_row + j] = f[i] - f[p + j]
+        first_row += q
     for i in range(m):
         for j in range(q):
-            out[first + j] = moved[i] - f[p + j]
-        first += q
+            left_sides[first_row + j] = moved_scores[i] - f[p + j]
+        first_row += q
     for i in range(p):
         for j in range(m):
-            out[first + j] = f[i] - moved[j]
-        first += m
-    return out
+            left_sides[first_row + j] = f[i] - moved_scores[j]
+        first_row += m
+    return left_sides
 
 
 def _factorise(
@@ -411,33 +455,39 @@ def _factorise(
         Cholesky factor of I + L' S L.
     lean : ndarray, shape (n, m)
         A' W B D^-1.
-    diagonal : ndarray, shape (m,)
+    box_strength : ndarray, shape (m,)
         Diagonal of D.
     """
     n = len(problem.factor)
     p = problem.n_positive
     margin = problem.margin
-    labelled = p + problem.n_negative
-    of_labelled, of_negative, of_positive = problem.blocks(stiffness)
+    n_labelled = p + problem.n_negative
+    positive_negative, unlabelled_negative, positive_unlabelled = problem.blocks(stiffness)
     # Each row acts as a spring between two nodes. Column i of ``star`` has the strengths of the
     # springs from the node at f_i - M d_i to the positives and the negatives.
-    star = np.concatenate([of_positive, of_negative.T])
-    diagonal = theta / margin**2
-    total = star.sum(axis=0)
-    share = star / (total + diagonal)
-    weight = np.zeros((n, n))
-    weight[:labelled, :labelled] = share @ star.T
-    weight[:p, p:labelled] += of_labelled
-    weight[p:labelled, :p] += of_labelled.T
-    weight[:labelled, labelled:] = share * diagonal
-    weight[labelled:, :labelled] = weight[:labelled, labelled:].T
-    np.fill_diagonal(weight, 0.0)
-    # ``weight`` has the strengths of the springs between the n points, after the soft labels are
+    star = np.concatenate([positive_unlabelled, unlabelled_negative.T])
+    # The spring that joins the two nodes of an unlabelled point.
+    box_strength = theta / margin**2
+    star_strength = star.sum(axis=0)
+    # The star-mesh transform: if a node is eliminated, two of its neighbours get a spring. Its
+    # strength is the product of their two strengths, divided by the sum of all of them.
+    share = star / (star_strength + box_strength)
+    spring = np.zeros((n, n))
+    spring[:n_labelled, :n_labelled] = share @ star.T
+    # Pairs of labelled points have their springs from the beginning.
+    spring[:p, p:n_labelled] += positive_negative
+    spring[p:n_labelled, :p] += positive_negative.T
+    spring[:n_labelled, n_labelled:] = share * box_strength
+    spring[n_labelled:, :n_labelled] = spring[:n_labelled, n_labelled:].T
+    np.fill_diagonal(spring, 0.0)  # a spring from a point to itself does nothing
+    # ``spring`` has the strengths of the springs between the n points, after the soft labels are
     # eliminated. With minus the sum of each column on the diagonal it is -S (see the docstring).
-    np.fill_diagonal(weight, -weight.sum(axis=0))
-    system = -(problem.factor.T @ weight @ problem.factor)
-    lean = np.concatenate([share, np.diag(-total / (total + diagonal))]) / margin
-    return _cholesky(system), lean, margin**2 * (total + diagonal)
+    np.fill_diagonal(spring, -spring.sum(axis=0))
+    system = -(problem.factor.T @ spring @ problem.factor)
+    lean = (
+        np.concatenate([share, np.diag(-star_strength / (star_strength + box_strength))]) / margin
+    )
+    return _cholesky(system), lean, margin**2 * (star_strength + box_strength)
 
 
 def _cholesky(system: Floats) -> Floats:
@@ -446,27 +496,27 @@ def _cholesky(system: Floats) -> Floats:
     The ridge is added to the diagonal. A small ridge makes steps less exact. But each step corrects
     the error of the last step, so the gap still goes to 0.
     """
-    diagonal = np.einsum("ii->i", system)
+    diagonal = np.einsum("ii->i", system)  # a view, so that changes of it change ``system``
     diagonal += 1.0
     for ridge in _RIDGES:
         diagonal *= 1.0 + ridge
         chol: Floats
         # The matrix is symmetric, so its transpose can be passed, which has the order in memory
         # that LAPACK needs.
-        chol, info = dpotrf(system.T, lower=1, clean=0)
-        if info == 0:
+        chol, failed_at = dpotrf(system.T, lower=1, clean=0)
+        if failed_at == 0:
             return chol
     raise np.linalg.LinAlgError("the normal equations are indefinite")
 
 
-def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: bool) -> float:
+def _step(problem: PairwiseProblem, state: _State, least_products: float, careful: bool) -> float:
     """Change the state of the interior-point method by one step, in place.
 
     The state has variables x and their multipliers y, among other numbers.
 
     Parameters
     ----------
-    smallest : float
+    least_products : float
         The step aims at no smaller sum of the products x y than this; at the optimum the sum is 0.
     careful : bool
         Whether the corrector multiplies the predictor's second-order products by the squared length
@@ -484,38 +534,44 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
         If because of rounding errors the matrix is not positive definite even with the largest
         ridge.
     """
-    count = len(state.x)
-    inverse = 1.0 / state.y
+    n_products = len(state.x)
+    inverse_of_y = 1.0 / state.y
     # If products of a variable x and its multiplier y are near 0, the equations have large rounding
     # errors. So x is raised where the product is too small. The next step reduces x again.
-    np.maximum(
-        state.x, (max(smallest, _LEAST * float(state.x @ state.y)) / count) * inverse, out=state.x
-    )
-    towards = _equations(problem, state, inverse)
-    mean = float(state.x @ state.y) / count
-    # ``ahead`` is the predictor step and ``change`` the corrector step of Mehrotra's method.
-    ahead = towards(0.0)
-    reach = _reach(state, ahead)
-    bent = ahead.x * ahead.y
-    remaining = max((1.0 - reach) * mean + reach**2 * float(bent.mean()), 0.0)
-    aim = max(mean * min(1.0, remaining / mean) ** 3, smallest / count)
-    change = towards(aim - (reach**2 if careful else 1.0) * bent)
-    length = _CLOSE * _reach(state, change)
+    least_product = max(least_products, _LEAST * float(state.x @ state.y)) / n_products
+    np.maximum(state.x, least_product * inverse_of_y, out=state.x)
+    step_towards = _equations(problem, state, inverse_of_y)
+    mean_product = float(state.x @ state.y) / n_products
+    # ``predictor`` is the predictor step and ``corrector`` the corrector step of Mehrotra's method.
+    predictor = step_towards(0.0)
+    reach = _reach(state, predictor)
+    second_order = predictor.x * predictor.y
+    # Mean product after the predictor step. The shorter this step must be, the larger are the
+    # products that the corrector aims at; the cube is Mehrotra's choice.
+    remaining = max((1.0 - reach) * mean_product + reach**2 * float(second_order.mean()), 0.0)
+    centre = mean_product * min(1.0, remaining / mean_product) ** 3
+    target_product = max(centre, least_products / n_products)
+    # The predictor changes each product also by the product of both changes; the corrector
+    # subtracts this.
+    share_of_second_order = reach**2 if careful else 1.0
+    corrector = step_towards(target_product - share_of_second_order * second_order)
+    length = _CLOSE * _reach(state, corrector)
+    # ``not >`` also refuses a length that is NaN.
     if not length > _SHORTEST:
         return 0.0
-    state.w += length * change.w
-    state.x += length * change.x
-    state.y += length * change.y
+    state.w += length * corrector.w
+    state.x += length * corrector.x
+    state.y += length * corrector.y
     return length
 
 
 def _equations(
-    problem: PairwiseProblem, state: _State, inverse: Floats
+    problem: PairwiseProblem, state: _State, inverse_of_y: Floats
 ) -> Callable[[Floats | float], _State]:
     """Return a function that computes one step of the interior-point method from ``state``.
 
     The function gets the values that the products of x and y (:class:`_State`) shall have after the
-    step, and returns the change of w, x and y. ``inverse`` is 1 / y.
+    step, and returns the change of w, x and y. ``inverse_of_y`` is 1 / y.
     """
     p = problem.n_positive
     q = problem.n_negative
@@ -523,38 +579,42 @@ def _equations(
     hinge = problem.hinge
     n = len(problem.factor)
     factor = problem.factor
-    ratio = state.x * inverse
+    x_over_y = state.x * inverse_of_y
     gamma, d, _, _ = _constraint_values(problem, state.y)
-    missing = problem.target - _sides(factor @ state.w, d, p, q, margin)
+    row_residual = problem.target - _sides(factor @ state.w, d, p, q, margin)
     # After the slack variables are eliminated, each row is an equation for the change dgamma of its
     # multiplier. The equation is (ease + give) dgamma = right - _sides(df, dd), where df and dd are
-    # the changes of scores and soft labels.
-    ease, low, high, give = _constraint_values(problem, ratio)
+    # the changes of scores and soft labels. ``ease`` and ``give`` are x / y of the slacks and of
+    # the shortfalls; the squared hinge has no variable for a shortfall.
+    ease, ease_lower, ease_upper, give = _constraint_values(problem, x_over_y)
     if not hinge:
         give = 0.5 / problem.cost
-        missing -= give * gamma
+        row_residual -= give * gamma
     stiffness = 1.0 / (ease + give)
-    chol, lean, big = _factorise(problem, stiffness, low + high)
-    points, onto_d = _onto(gamma, p, q, margin, n)
+    chol, lean, diagonal_of_d = _factorise(problem, stiffness, ease_lower + ease_upper)
+    beta, balance_of_d = _onto(gamma, p, q, margin, n)
     # Residual of the condition w = L'A'gamma, which holds in a solution.
-    left_w = factor.T @ points - state.w
+    residual_w = factor.T @ beta - state.w
 
-    def towards(products: Floats | float) -> _State:
-        target = products * inverse
-        to_s, to_lower, to_upper, to_xi = _constraint_values(problem, target)
-        right = missing + to_s - to_xi if hinge else missing + to_s
-        points, more_d = _onto(stiffness * right, p, q, margin, n)
+    def step_towards(products: Floats | float) -> _State:
+        """Return the step after which the products of x and y have the given values."""
+        target_x = products * inverse_of_y  # gives these products with the present y
+        to_s, to_lower, to_upper, to_xi = _constraint_values(problem, target_x)
+        right_of_rows = row_residual + to_s - to_xi if hinge else row_residual + to_s
+        right_of_points, onto_d = _onto(stiffness * right_of_rows, p, q, margin, n)
         # After this step the multipliers fulfil the condition of the soft labels d, B'gamma + lower
         # - upper = 0.
-        rest_d = onto_d + more_d + to_lower - to_upper
-        dw = dpotrs(chol, left_w + factor.T @ (points - lean @ rest_d), lower=1)[0]
+        right_of_d = balance_of_d + onto_d + to_lower - to_upper
+        dw = dpotrs(chol, residual_w + factor.T @ (right_of_points - lean @ right_of_d), lower=1)[0]
         df = factor @ dw
-        dd = rest_d / big - lean.T @ df
-        dg = stiffness * (right - _sides(df, dd, p, q, margin))
-        dy = np.concatenate([dg, dd, -dd, -dg])[: len(state.y)]
-        return _State(dw, target - state.x - ratio * dy, dy)
+        dd = right_of_d / diagonal_of_d - lean.T @ df
+        dgamma = stiffness * (right_of_rows - _sides(df, dd, p, q, margin))
+        # y is [gamma, d, 1 - d, cost - gamma]; it has no last part for the squared hinge.
+        dy = np.concatenate([dgamma, dd, -dd, -dgamma])[: len(state.y)]
+        dx = target_x - state.x - x_over_y * dy
+        return _State(w=dw, x=dx, y=dy)
 
-    return towards
+    return step_towards
 
 
 def _reach(state: _State, change: _State) -> float:
@@ -580,35 +640,38 @@ def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: fl
     beta, balance = _onto(gamma, p, q, margin, len(problem.factor))
     w = problem.factor.T @ beta
     f = problem.factor @ w
-    norm2 = 0.5 * float(w @ w)
-    short = problem.target - _sides(f, d, p, q, margin)
-    missed = np.maximum(short, 0.0)
-    share = gamma / cost
-    dual = float(problem.target @ gamma) - norm2 - float(np.maximum(balance, 0.0).sum())
+    half_norm = 0.5 * float(w @ w)
+    shortfall = problem.target - _sides(f, d, p, q, margin)
+    missed = np.maximum(shortfall, 0.0)
+    share_of_cost = gamma / cost
+    dual = float(problem.target @ gamma) - half_norm - float(np.maximum(balance, 0.0).sum())
     if problem.hinge:
-        primal = norm2 + float(cost @ missed)
+        primal = half_norm + float(cost @ missed)
         # At the optimum the multiplier gamma of a row is its cost c if the row is short of its
         # margin, and 0 if the row is beyond it. So if gamma / c is changed by the shortfall t - A f
         # - B d and clipped to [0, 1], it must stay the same.
-        off = np.clip(share + short, 0.0, 1.0) - share
+        row_violation = np.clip(share_of_cost + shortfall, 0.0, 1.0) - share_of_cost
     else:
-        primal = norm2 + float(cost @ missed**2)
-        dual -= 0.25 * float(gamma @ share)
-        off = missed - 0.5 * share
-    wish = np.clip(d + balance / problem.pull, 0.0, 1.0)
-    kkt = max(float(np.abs(off).max()), float(np.abs(wish - d).max(initial=0.0)))
+        primal = half_norm + float(cost @ missed**2)
+        dual -= 0.25 * float(gamma @ share_of_cost)
+        # At the optimum of the squared hinge gamma is 2 c times the shortfall.
+        row_violation = missed - 0.5 * share_of_cost
+    # At the optimum a soft label moves no further: its pulls are in balance, or it is at a bound.
+    d_after_pull = np.clip(d + balance / problem.pull, 0.0, 1.0)
+    label_violation = float(np.abs(d_after_pull - d).max(initial=0.0))
+    kkt = max(float(np.abs(row_violation).max()), label_violation)
     gap = (primal - dual) / max(abs(primal), abs(dual), np.finfo(float).tiny)
     converged = bool(abs(gap) <= tol and kkt <= 10.0 * tol)
     return Solution(
-        beta,
-        f,
-        d.copy(),
-        gamma.copy(),
-        primal,
-        dual,
-        gap,
-        kkt,
-        iterations,
-        converged,
-        "interior-point",
+        beta=beta,
+        f=f,
+        u=d.copy(),
+        gamma=gamma.copy(),
+        primal=primal,
+        dual=dual,
+        gap=gap,
+        kkt=kkt,
+        iterations=iterations,
+        converged=converged,
+        solver="interior-point",
     )

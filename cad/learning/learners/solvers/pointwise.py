@@ -30,13 +30,16 @@ from cad.learning.learners.solvers.smo import smo
 # Violation of the optimality conditions at which the first moves of pairs stop. A smaller violation
 # would take more time in passes over all rows than it would save in steps of the active-set method.
 _FIRST_EPS = 0.4
+# Smallest violation that moves of pairs are to reach.
 _LAST_EPS = 1e-12
+# Largest number of moves before the first try of the active-set method, per row.
 _FIRST_MOVES = 1
 # If the active-set method still fails after this number of rounds, the method in feature space is
 # tried.
 _CRAWLING = 8
 # Largest number of dimensions for the method in feature space.
 _MOST_DIMENSIONS = 500
+# Largest number of rounds of moves and exact methods.
 _ROUNDS = 40
 # Largest number of free rows of the active-set method, which is the size of its Cholesky factor.
 _MAX_FREE = 3000
@@ -51,10 +54,16 @@ _MAX_PART = 8500
 # logit. With this weight the term's curvature is about that of a pair of rows, so moves of pairs
 # stay well conditioned.
 _RHO = 0.3
+# The weight rises at most by this factor (more if costs are small).
 _LARGEST_RHO = 1e3
 # Number of rows of a large kernel matrix that are computed together.
 _ROWS_AT_ONCE = 31
+# Scale s at the start.
 _FIRST_SCALE = 0.5
+# If the imbalance of the scale falls by less than to this share in a round, rho is raised.
+_SLOW_FALL = 0.3
+# From this violation on, the iterate of the moves of pairs is compared with the wanted tolerance.
+_MAY_BE_DONE = 2e-4
 # Violation at which the active-set method stops, in units of the margin.
 _EXACT = 1e-10
 
@@ -114,6 +123,7 @@ def solve_hybrid(
     solution = None
     if polish and gram.is_low_rank():
         solution = work.in_feature_space(gram.n_points // 2)
+    # Near the solution of a similar problem the exact method may succeed at once.
     if solution is None and start is not None and polish and work.store is not None:
         solution = work.finish(work.iterate)
     return _alternate(work, polish) if solution is None else solution
@@ -142,10 +152,11 @@ class _Work:
         problem = self.problem
         self.rows = as_rows(problem)
         self.store = RowStore(self.gram, self.cache_mb)
+        # Without a start all duals and decision values are 0.
         gamma = np.zeros(problem.n_rows)
         if self.start is not None:
             gamma = spread_coefficients(problem, self.start)
-        self.iterate = Iterate(gamma, np.zeros(problem.n_points), np.zeros(2))
+        self.iterate = Iterate(gamma=gamma, f=np.zeros(problem.n_points), u=np.zeros(2))
         if self.start is not None:
             self.iterate.f[:] = self.gram.times(problem.coefficients(gamma))
         rho = _RHO * float(self.store.kernel.diagonal.mean())
@@ -159,20 +170,23 @@ class _Work:
         """
         moves = 0
         while self.store is not None:
-            made, violation, unfetched = smo(
+            new_moves, violation, unfetched = smo(
                 self.store.kernel, self.rows, self.iterate, self.scale, eps, limit - moves
             )
-            moves += int(made)
-            if unfetched < 0:
+            moves += int(new_moves)
+            if unfetched < 0:  # no kernel row was missing
                 self.iterations += moves
                 return float(violation)
-            if not (self.store.fetch(self._with_next(unfetched)) or self.store.fetch([unfetched])):
+            # If all likely rows together do not fit the memory, the missing one alone may fit.
+            fits = self.store.fetch(self._with_next(unfetched)) or self.store.fetch([unfetched])
+            if not fits:
                 self.store = None
-        size = block_size(self.cache_mb, self.gram.n_points)
-        made, violation = smo_by_blocks(
-            self.gram, size, self.rows, self.iterate, self.scale, eps, limit - moves
+        # The kernel rows do not fit the memory, so pairs are moved by blocks.
+        points_of_block = block_size(self.cache_mb, self.gram.n_points)
+        new_moves, violation = smo_by_blocks(
+            self.gram, points_of_block, self.rows, self.iterate, self.scale, eps, limit - moves
         )
-        self.iterations += moves + made
+        self.iterations += moves + new_moves
         return violation
 
     def _with_next(self, unfetched: int) -> NDArray[np.intp]:
@@ -185,11 +199,15 @@ class _Work:
         assert self.store is not None  # noqa: S101 (the caller's)
         point = self.rows.point
         slack = self.rows.slack(self.iterate)
-        may = np.where(slack > 0, self.iterate.gamma < self.rows.c, self.iterate.gamma > 0)
-        violation = np.abs(slack) * (may & (self.store.kernel.slot[point] < 0))
-        count = min(_ROWS_AT_ONCE, len(violation))
-        worst = np.argpartition(violation, -count)[-count:]
-        return np.append(point[worst[violation[worst] > 0]], unfetched)
+        gamma = self.iterate.gamma
+        # A row short of its margin is violated if its dual can rise, another row if it can fall.
+        is_violated = np.where(slack > 0, gamma < self.rows.c, gamma > 0)
+        is_missing = self.store.kernel.slot[point] < 0
+        violation = np.abs(slack) * (is_violated & is_missing)
+        n_candidates = min(_ROWS_AT_ONCE, len(violation))
+        worst = np.argpartition(violation, -n_candidates)[-n_candidates:]
+        worst = worst[violation[worst] > 0]
+        return np.append(point[worst], unfetched)
 
     def finish(self, start: Iterate) -> Solution | None:
         """Return the exact solution by the active-set method, or None if it fails.
@@ -199,8 +217,10 @@ class _Work:
         assert self.store is not None  # noqa: S101 (the caller's)
         rows = self.rows
         trial = start.copy()
-        free = len(rows.free(trial.gamma))
-        if not 0 < free <= _MAX_FREE:
+        n_free = len(rows.free(trial.gamma))
+        # Without a free row no equation determines the intercept, and too many make the factor
+        # too large.
+        if not 0 < n_free <= _MAX_FREE:
             return None
         steps, violation = active_set(
             self.store,
@@ -208,11 +228,11 @@ class _Work:
             trial,
             np.zeros(2),
             tol=_EXACT,
-            max_free=min(_MAX_FREE, len(trial.f), 2 * free + 200),
-            add_most=max(20, free // 10),
+            max_free=min(_MAX_FREE, len(trial.f), 2 * n_free + 200),
+            add_most=max(20, n_free // 10),
         )
         self.iterations += steps
-        if not np.isfinite(violation):
+        if not np.isfinite(violation):  # the method gave up
             return None
         solution = self.judged(trial, "hybrid")
         return solution if solution.converged else None
@@ -224,7 +244,7 @@ class _Work:
         the method fails.
         """
         factor = self.gram.factor(min(_MOST_DIMENSIONS, limit))
-        if factor is None:
+        if factor is None:  # the space has too many dimensions
             return None
         solution = solve_low_rank(
             factor, self.gram.times, self.problem, gap_tol=self.tol, kkt_tol=10 * self.tol
@@ -241,6 +261,7 @@ class _Work:
         """
         points = np.zeros(0, dtype=np.int64)
         trial = self.iterate.copy()
+        # Rows within this reach of their margin may still change (:func:`_unsettled`).
         reach = 10 * eps
         for _ in range(_PART_ROUNDS):
             points, reach = _unsettled(self.rows, trial, points, reach, eps)
@@ -248,11 +269,13 @@ class _Work:
                 return None
             steps, violation = _solve_part(self.gram, self.rows, trial, points)
             self.iterations += steps
-            if not np.isfinite(violation):
+            if not np.isfinite(violation):  # the method gave up
                 return None
             solution = self.judged(trial, "hybrid")
             if solution.converged:
                 return solution
+            # The chosen points are exact now. So only rows that violate their constraints are
+            # added.
             reach = eps = 0.1 * self.tol
         return None
 
@@ -284,6 +307,7 @@ class _Work:
         The current state is better if it has converged, or if its duality gap is not larger.
         """
         solution = self.judged(self.iterate, "smo")
+        # ``not <`` also replaces a best solution whose gap is NaN.
         if self.best is None or solution.converged or not self.best.gap < solution.gap:
             self.best = solution
         return self.best
@@ -298,64 +322,74 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     method. The limit of the next round is a tenth of this limit, or a third if pairs are moved by
     blocks.
     """
+    # Moves of pairs keep the sum of sign * gamma, so it must be 0 at the start.
     _balance(work.rows, work.iterate.gamma)
     if work.iterate.gamma.any():
         work.iterate.f[:] = work.gram.times(work.problem.coefficients(work.iterate.gamma))
     n_rows = len(work.rows.point)
     scale = work.scale
-    softest = scale[1]
+    first_rho = scale[1]
+    most_moves = 1000 * (n_rows + 1000)
     # Before the first try of the active-set method only a few pairs are moved, because moves are
     # slow if rows have high costs.
-    limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
+    limit = _FIRST_MOVES * n_rows if polish else most_moves
     eps = _FIRST_EPS
     imbalance = np.inf
-    failed = False
+    tried_feature_space = False
     for round_number in range(_ROUNDS):
-        exact = polish and work.store is not None
+        tries_active_set = polish and work.store is not None
+        # ``scale`` has the anchor of the proximal term, its weight rho, and the sum of w * gamma.
+        # This sum is computed again, because rounding errors accumulate in it.
         scale[2] = float(-(work.rows.q * work.rows.sign) @ work.iterate.gamma)
-        before = work.iterations
-        violation = work.pairs(eps, limit if exact else 1000 * (n_rows + 1000))
-        moved = work.iterations > before
+        moves_before = work.iterations
+        violation = work.pairs(eps, limit if tries_active_set else most_moves)
+        moved = work.iterations > moves_before
         scale[0] = work.iterate.u[1]
         solution = None
+        # The store is None from the round on in which the kernel rows do not fit the memory.
         if polish and work.store is not None:
             solution = work.finish(work.iterate)
             # Moves of pairs converge slowly if a precomputed matrix has low rank, for example the
             # matrix of a linear kernel. They also converge slowly if soft labels cost 10^4 times as
             # much as certain labels.
-            crawl = violation > eps or round_number >= _CRAWLING
-            if solution is None and crawl and not failed and work.gram.matrix is not None:
-                failed = True
+            is_slow = violation > eps or round_number >= _CRAWLING
+            may_try = not tried_feature_space and work.gram.matrix is not None
+            if solution is None and is_slow and may_try:
+                tried_feature_space = True
                 solution = work.in_feature_space(_MOST_DIMENSIONS)
         elif polish and eps <= _PART_EPS and violation <= eps:
+            # Near the solution few points may still change, so their kernel matrix fits the memory.
             solution = work.finish_part(eps)
         if solution is not None:
             return solution
         if violation > eps:
+            # The limit of moves ended this round early. The next one has the same eps and more
+            # moves.
             limit = min(4 * limit, 300 * (n_rows + 300))
             continue
         if work.rows.learned:
             # The anchor of the proximal term is now the last s. So the next round has the same eps,
             # until the condition of the scale holds about as well as the other conditions. The
             # weight of the proximal term is raised only if the new anchor is not enough.
-            last = imbalance
+            last_imbalance = imbalance
             imbalance = _scale_imbalance(work.rows, work.iterate)
             if imbalance > max(work.tol, eps):
                 # With small costs the duals are small, so the proximal term needs a larger weight
                 # for the duals to change the scale.
-                stiffest = _LARGEST_RHO * softest * max(1.0, 1.0 / float(np.median(work.rows.c)))
-                if imbalance > 0.3 * last and scale[1] < stiffest:
+                factor_of_costs = max(1.0, 1.0 / float(np.median(work.rows.c)))
+                largest_rho = _LARGEST_RHO * first_rho * factor_of_costs
+                if imbalance > _SLOW_FALL * last_imbalance and scale[1] < largest_rho:
                     scale[1] *= 10
                     continue
                 if moved:
                     # Another round with this eps helps only if pairs were moved.
                     continue
-        if eps <= 2e-4 or not polish:
+        if eps <= _MAY_BE_DONE or not polish:
             best = work.keep_best()
             if best.converged:
                 return best
         if eps <= _LAST_EPS:
-            break
+            break  # rounding errors prevent a smaller violation
         eps /= 10 if work.store is not None else 3
     return work.keep_best()
 
@@ -365,8 +399,8 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
 
     Duals lie between 0 and their costs. A point may have several rows of one sign. The row with the
     largest margin then gets as much of the point's coefficient as its cost allows. The row with the
-    next largest margin gets as much of the rest as its cost allows, and so on. If the
-    costs of all rows are used up, the rest of the coefficient is lost.
+    next largest margin gets as much of the rest as its cost allows, and so on. If the costs of all
+    rows are used up, the rest of the coefficient is lost.
 
     Parameters
     ----------
@@ -394,13 +428,15 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
     point = problem.A.indices
     sign = problem.A.data
     order = np.lexsort((-problem.t, point))
-    # ``turn`` is the position of a row among the rows of its point. Rows of equal position belong
-    # to different points.
-    turn = np.arange(len(order)) - np.searchsorted(point[order], point[order])
+    # ``turn`` is the position of a row among the rows of its point, by falling margin. Rows of
+    # equal position belong to different points, so they are handled together.
+    first_of_point = np.searchsorted(point[order], point[order])
+    turn = np.arange(len(order)) - first_of_point
     for k in range(int(turn.max(initial=-1)) + 1):
         rows = order[turn == k]
         signs = sign[rows]
         points = point[rows]
+        # Each of these rows takes as much of its point's coefficient as its sign and cost allow.
         gamma[rows] = np.clip(undistributed[points] * signs, 0.0, problem.c[rows])
         undistributed[points] -= signs * gamma[rows]
     return gamma
@@ -415,14 +451,16 @@ def _balance(rows: Rows, gamma: Array) -> None:
     excess = float(rows.sign @ gamma)
     if excess == 0.0:
         return
-    side = np.flatnonzero((rows.sign * excess > 0) & (gamma > 0))
-    free_first = side[np.argsort(gamma[side] >= rows.c[side], kind="stable")]
-    surplus = abs(excess)
-    for j in free_first:
-        cut = min(gamma[j], surplus)
-        gamma[j] -= cut
-        surplus -= cut
-        if surplus <= 0:
+    has_larger_sign = rows.sign * excess > 0
+    larger_side = np.flatnonzero(has_larger_sign & (gamma > 0))
+    at_cost = gamma[larger_side] >= rows.c[larger_side]
+    lowering_order = larger_side[np.argsort(at_cost, kind="stable")]
+    remaining = abs(excess)
+    for j in lowering_order:
+        amount = min(gamma[j], remaining)
+        gamma[j] -= amount
+        remaining -= amount
+        if remaining <= 0:
             break
 
 
@@ -434,10 +472,10 @@ def _scale_imbalance(rows: Rows, iterate: Iterate) -> float:
     """
     terms = -rows.q * rows.sign * iterate.gamma
     total = float(terms.sum())
-    if iterate.u[1] <= 0:
+    if iterate.u[1] <= 0:  # at s = 0 only a positive sum is a violation
         total = max(total, 0.0)
-    size = float(np.abs(terms).sum())
-    return abs(total) / size if size > 0 else 0.0
+    sum_of_sizes = float(np.abs(terms).sum())
+    return abs(total) / sum_of_sizes if sum_of_sizes > 0 else 0.0
 
 
 def _unsettled(
@@ -449,7 +487,7 @@ def _unsettled(
     A row may still change if it violates its constraint, or would at a change of its decision value
     by ``reach``. The reach is lowered, down to ``eps``, until the points are few enough.
     """
-    slack = rows.slack(iterate)
+    slack = rows.slack(iterate)  # how far each row falls short of its margin
     while True:
         # In the optimum a row with a positive slack (a violated constraint) has its largest dual,
         # and a row with a negative slack has a dual of 0.
@@ -470,23 +508,28 @@ def _solve_part(
     from their optimality conditions. The caller computes the decision values of the points that
     were not chosen.
     """
-    place = np.full(len(trial.f), -1, dtype=np.int64)
-    place[chosen] = np.arange(len(chosen))
-    within = place[rows.point] >= 0
-    inside = np.flatnonzero(within)
+    place_in_chosen = np.full(len(trial.f), -1, dtype=np.int64)
+    place_in_chosen[chosen] = np.arange(len(chosen))
+    is_chosen = place_in_chosen[rows.point] >= 0
+    rows_of_chosen = np.flatnonzero(is_chosen)
     K = gram.kernel.between(gram.X[chosen], gram.X[chosen])
-    fixed = (rows.sign * trial.gamma)[~within]
-    chosen_rows = rows.subset(inside, place, rows.learned and bool(trial.u[1] > 0))
-    iterate = Iterate(trial.gamma[inside], trial.f[chosen], trial.u)
-    free = len(chosen_rows.free(iterate.gamma))
+    # A scale at its bound 0 is no variable of this smaller problem.
+    learned = rows.learned and bool(trial.u[1] > 0)
+    chosen_rows = rows.subset(rows_of_chosen, place_in_chosen, learned)
+    iterate = Iterate(gamma=trial.gamma[rows_of_chosen], f=trial.f[chosen], u=trial.u)
+    n_free = len(chosen_rows.free(iterate.gamma))
+    # Terms of the other rows, whose duals stay, in the balances of the intercept and the scale.
+    fixed_terms = (rows.sign * trial.gamma)[~is_chosen]
+    unmet = np.array([fixed_terms.sum(), rows.q[~is_chosen] @ fixed_terms])
+    # The whole matrix of the chosen points is given, so the store needs no memory for rows.
     steps, violation = active_set(
-        RowStore(Gram(Kernel("precomputed"), K, K), 0.0),
+        RowStore(Gram(Kernel("precomputed"), X=K, matrix=K), budget_mb=0.0),
         chosen_rows,
         iterate,
-        np.array([fixed.sum(), rows.q[~within] @ fixed]),
+        unmet,
         tol=_EXACT,
-        max_free=min(len(chosen), 2 * free + 200),
-        add_most=max(1, free // 10),
+        max_free=min(len(chosen), 2 * n_free + 200),
+        add_most=max(1, n_free // 10),
     )
-    trial.gamma[inside] = iterate.gamma
+    trial.gamma[rows_of_chosen] = iterate.gamma
     return steps, violation

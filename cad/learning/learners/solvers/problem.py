@@ -82,9 +82,10 @@ class Problem:
     def __post_init__(self) -> None:
         m = self.A.shape[0]
         k = self.B.shape[1]
-        for name, rows in {"B": self.B.shape[0], "t": len(self.t), "c": len(self.c)}.items():
-            if rows != m:
-                raise ValueError(f"{name} has {rows} rows, A has {m}: they must agree")
+        rows_of = {"B": self.B.shape[0], "t": len(self.t), "c": len(self.c)}
+        for name, n_rows in rows_of.items():
+            if n_rows != m:
+                raise ValueError(f"{name} has {n_rows} rows, A has {m}: they must agree")
         if len(self.lower) != k or len(self.upper) != k:
             raise ValueError(
                 f"B has {k} columns but {len(self.lower)} lower and {len(self.upper)} upper bounds"
@@ -143,9 +144,10 @@ class Problem:
         -------
         ndarray, shape (m,)
         """
-        single = self.A.nnz == self.n_rows  # one point per row, so no sparse product is needed
-        at_points = self.A.data * f[self.A.indices] if single else self.A @ f
-        slack: Array = self.t - at_points - self.B @ u
+        # With one point per row no sparse product is needed.
+        single = self.A.nnz == self.n_rows
+        weighted_f = self.A.data * f[self.A.indices] if single else self.A @ f
+        slack: Array = self.t - weighted_f - self.B @ u
         return slack
 
     def primal(self, beta: Array, f: Array, u: Array) -> float:
@@ -251,28 +253,41 @@ def certify(
     >>> solution.converged, solution.primal, solution.dual
     (True, 0.5, 0.5)
     """
+    # Dual variables are clipped to their bounds before they are used. Only then is the dual
+    # objective a lower bound of the primal objective.
     gamma = np.maximum(gamma, 0.0)
     if problem.r == 1:
         gamma = np.minimum(gamma, problem.c)
     u = np.minimum(np.maximum(u, problem.lower), problem.upper)
-    # Dual variables are clipped to their bounds before they are used. Only then is the dual
-    # objective a lower bound of the primal objective.
     beta = problem.coefficients(gamma)
     slack = problem.slack(f, u)
     half_norm = float(0.5 * beta @ f)
     missed = np.maximum(0.0, slack)
-    g = problem.B.T @ gamma
-    dual = float(problem.t @ gamma) - half_norm - _box_term(problem, g, u)
-    if problem.r == 2:
+    balance = problem.B.T @ gamma  # g of the module's docstring
+    dual = float(problem.t @ gamma) - half_norm - _box_term(problem, balance, u)
+    if problem.r == 2:  # the squared hinge
         missed *= missed
         dual -= float(np.sum(gamma**2 / (4 * problem.c)))
     primal = half_norm + float(problem.c @ missed)
     # If the optimum is 0, the relative gap is not defined. So the gap is divided by at least a
     # share of the sum of costs.
-    gap = (primal - dual) / max(abs(primal), abs(dual), _FLOOR * float(problem.c.sum()), 1e-300)
-    kkt = max(_row_violation(problem, slack, gamma), _balance_violation(problem, gamma, g, u))
+    least_size = max(_FLOOR * float(problem.c.sum()), 1e-300)
+    gap = (primal - dual) / max(abs(primal), abs(dual), least_size)
+    kkt = max(_row_violation(problem, slack, gamma), _balance_violation(problem, gamma, balance, u))
     converged = bool(abs(gap) <= gap_tol and kkt <= kkt_tol)
-    return Solution(beta, f, u, gamma, primal, dual, float(gap), kkt, iterations, converged, solver)
+    return Solution(
+        beta=beta,
+        f=f,
+        u=u,
+        gamma=gamma,
+        primal=primal,
+        dual=dual,
+        gap=float(gap),
+        kkt=kkt,
+        iterations=iterations,
+        converged=converged,
+        solver=solver,
+    )
 
 
 def _box_term(problem: Problem, g: Array, u: Array) -> float:
@@ -286,6 +301,12 @@ def _box_term(problem: Problem, g: Array, u: Array) -> float:
 
 
 def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
+    """Return the largest violation of the optimality condition of a row, in units of the margin.
+
+    ``slack`` says how far every row falls short of its margin. A row violates its condition by the
+    smaller of two numbers: the slack, and the distance of the dual from the bound that it should
+    have, as a share of the cost.
+    """
     if not problem.n_rows:
         return 0.0
     if problem.r == 2:
@@ -295,9 +316,9 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
     # beyond its margin is 0. The rounding error of all duals is that of the largest one. So a
     # violation is not divided by a much smaller cost, because the quotient would be mostly a
     # rounding error.
-    size = np.maximum(problem.c, _UNSEEN * float(gamma.max()))
-    room = np.where(slack > 0, problem.c - gamma, gamma) / size
-    return float(np.minimum(np.abs(slack), room).max())
+    divisor = np.maximum(problem.c, _UNSEEN * float(gamma.max()))
+    distance_to_bound = np.where(slack > 0, problem.c - gamma, gamma) / divisor
+    return float(np.minimum(np.abs(slack), distance_to_bound).max())
 
 
 def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> float:
@@ -312,16 +333,18 @@ def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> fl
     value that the sum could have. This is exact enough, because the duality gap contains the error
     of such a u_k already.
     """
-    if not len(g):
+    if not len(g):  # a problem without extra scalars
         return 0.0
-    size = abs(problem.B).T
-    terms = size @ (gamma + _FLOOR * problem.c)
-    boxed = np.isfinite(problem.upper - problem.lower)
-    if boxed.any():
-        terms[boxed] = (size @ problem.c)[boxed]
-    relative = g / np.maximum(terms, 1e-300)
-    room = np.where(g > 0, problem.upper - u, u - problem.lower)
-    return float(np.minimum(np.abs(relative), room).max())
+    magnitudes = abs(problem.B).T
+    # A share of the costs is added, because the sum may be 0 at the optimum.
+    sum_of_terms = magnitudes @ (gamma + _FLOOR * problem.c)
+    has_both_bounds = np.isfinite(problem.upper - problem.lower)
+    if has_both_bounds.any():
+        sum_of_terms[has_both_bounds] = (magnitudes @ problem.c)[has_both_bounds]
+    relative = g / np.maximum(sum_of_terms, 1e-300)
+    # A scalar at the bound that the sign of g belongs to violates nothing.
+    distance_to_bound = np.where(g > 0, problem.upper - u, u - problem.lower)
+    return float(np.minimum(np.abs(relative), distance_to_bound).max())
 
 
 def pointwise_problem(

@@ -87,12 +87,12 @@ class Rows(NamedTuple):
             result).
         """
         return Rows(
-            place[self.point[rows]],
-            self.sign[rows],
-            self.r[rows],
-            self.q[rows],
-            self.c[rows],
-            learned,
+            point=place[self.point[rows]],
+            sign=self.sign[rows],
+            r=self.r[rows],
+            q=self.q[rows],
+            c=self.c[rows],
+            learned=learned,
         )
 
 
@@ -145,15 +145,16 @@ def as_rows(problem: Problem) -> Rows:
         A pointwise problem: each row (constraint) is about one training point.
     """
     sign = np.ascontiguousarray(problem.A.data, dtype=float)
-    learned = problem.B.shape[1] == 2
+    learned = problem.B.shape[1] == 2  # the scalars are the intercept and the scale
+    # A row is divided by its sign: it then compares the intercept with r + q s - f.
     q = -sign * problem.B[:, 1] if learned else np.zeros(len(sign))
     return Rows(
-        problem.A.indices.astype(np.int64),
-        sign,
-        sign * problem.t,
-        q,
-        problem.c.astype(float),
-        learned,
+        point=problem.A.indices.astype(np.int64),
+        sign=sign,
+        r=sign * problem.t,
+        q=q,
+        c=problem.c.astype(float),
+        learned=learned,
     )
 
 
@@ -186,7 +187,8 @@ class RowStore:
         else:
             # A part of an empty array takes no memory until something is written to it, so the
             # array may be large.
-            values = np.empty((min(n, int(1e6 * budget_mb / (8 * n))), n))
+            fitting_rows = int(1e6 * budget_mb / (8 * n))  # 8 bytes for a number
+            values = np.empty((min(n, fitting_rows), n))
             slot = np.full(n, -1)
             self._used = 0
         diagonal = np.ascontiguousarray(gram.diagonal())
@@ -210,14 +212,14 @@ class RowStore:
         # there are thousands of moves.
         if len(missing) > 1:
             missing = np.unique(missing)
-        end = self._used + len(missing)
+        used_after = self._used + len(missing)
         # No stored row of the kernel matrix is ever dropped, because the row of a support vector is
         # needed until the end.
-        if end > len(values):
+        if used_after > len(values):
             return False
-        self._gram.rows(missing, out=values[self._used : end])
-        slot[missing] = np.arange(self._used, end)
-        self._used = end
+        self._gram.rows(missing, out=values[self._used : used_after])
+        slot[missing] = np.arange(self._used, used_after)
+        self._used = used_after
         return True
 
     def block(self, points: NDArray[np.int64], columns: NDArray[np.int64]) -> Array:
@@ -235,9 +237,9 @@ class RowStore:
         # not 0. If one of them is not in memory, ``gram`` computes the product.
         if (slot[beta != 0] < 0).any():
             return self._gram.times(beta)
-        out = np.zeros(values.shape[1])
-        add_rows(self.kernel, beta, out)
-        return out
+        product = np.zeros(values.shape[1])
+        add_rows(self.kernel, beta, product)
+        return product
 
 
 @numba.njit(cache=True, fastmath={"contract"})

@@ -23,6 +23,8 @@ from cad.learning.learners.solvers.rows import inner
 # Numba options that assume that no number is NaN. Comparisons in loops over all rows then use
 # vector registers.
 _NO_NAN = {"nnan", "nsz"}
+# The curvature is at least this, because that of two equal points is 0.
+_LEAST_CURVATURE = 1e-12
 
 
 @numba.njit(cache=True, fastmath=_NO_NAN)
@@ -77,85 +79,92 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     total = scale[2]
     v = np.empty(m)
     gain = np.empty(m)
-    bend = np.empty(m)
+    k_diagonal = np.empty(m)  # the kernel's diagonal at the point of every row
     # The dual of a row at its bound cannot change further in one direction. An infinite penalty
     # excludes such a row without a branch, so the loops below can be vectorised.
     raising = np.empty(m)
     lowering = np.empty(m)
     for j in range(m):
         _set_penalties(raising, lowering, j, sign[j], gamma[j], c[j])
-        bend[j] = diagonal[point[j]]
+        k_diagonal[j] = diagonal[point[j]]
     moves = 0
     unfetched = -1
     while True:
         # With the proximal term of the scale (see the module's docstring), s is the scale that is
         # optimal for the present dual variables.
         s = max(0.0, anchor + rho * total)
-        # v_j is the intercept at which row j lies on its margin. ``best`` is the largest v_j of the
-        # rows whose dual variable may change so that the coefficient of their point grows.
-        # ``lowest`` is the least v_j of the rows whose dual variable may change so that this
-        # coefficient falls. At the optimum there is an intercept b with best <= b <= lowest.
-        best = -np.inf
-        lowest = np.inf
+        # v_j is the intercept at which row j lies on its margin. ``largest_v`` is the largest v_j
+        # of the rows whose dual variable may change so that the coefficient of their point grows.
+        # ``least_v`` is the least v_j of the rows whose dual variable may change so that this
+        # coefficient falls. At the optimum there is an intercept b with largest_v <= b <= least_v.
+        largest_v = -np.inf
+        least_v = np.inf
         for j in range(m):
             v[j] = r[j] + q[j] * s - f[point[j]]
-            best = max(best, v[j] + raising[j])
-            lowest = min(lowest, v[j] + lowering[j])
-        violation = best - lowest
-        iterate.u[0] = between(best, lowest)
+            largest_v = max(largest_v, v[j] + raising[j])
+            least_v = min(least_v, v[j] + lowering[j])
+        violation = largest_v - least_v
+        iterate.u[0] = between(largest_v, least_v)
         iterate.u[1] = s
         if not violation > eps or moves >= limit:
             break
-        # The maximum and its place are found in two passes, because the first pass can be
-        # vectorised.
-        i = _first_equal(v, raising, best)
-        a = point[i]
-        if slot[a] < 0:
-            unfetched = a
+        # Row i is the one whose v is ``largest_v``. The maximum and its place are found in two
+        # passes, because the first pass can be vectorised.
+        i = _first_equal(v, raising, largest_v)
+        point_i = point[i]
+        if slot[point_i] < 0:
+            unfetched = point_i
             break
-        column_a = values[slot[a]]
+        column_i = values[slot[point_i]]
         # If the dual variables of rows i and j are changed, the dual objective gains difference^2 /
         # curvature / 2.
-        k_aa = bend[i]
+        k_ii = k_diagonal[i]
         q_i = q[i]
         most_gain = 0.0
         for j in range(m):
-            difference = max(0.0, best - v[j] - lowering[j])
+            difference = max(0.0, largest_v - v[j] - lowering[j])
             # ``curvature`` is the second derivative of the dual objective along the move. It is the
             # squared distance of the two points in the space of the kernel, plus a part from the
             # proximal term, because the move changes s.
             step_q = q_i - q[j]
-            curvature = k_aa + bend[j] - 2.0 * column_a[point[j]] + rho * step_q * step_q
-            gain[j] = difference * difference / max(curvature, 1e-12)
+            curvature = k_ii + k_diagonal[j] - 2.0 * column_i[point[j]] + rho * step_q * step_q
+            gain[j] = difference * difference / max(curvature, _LEAST_CURVATURE)
             most_gain = max(most_gain, gain[j])
+        # The partner is the first row with the largest gain.
         partner = m - 1
         for j in range(m):
             if gain[j] == most_gain:
                 partner = j
                 break
-        o = point[partner]
-        if slot[o] < 0:
-            unfetched = o
+        point_of_partner = point[partner]
+        if slot[point_of_partner] < 0:
+            unfetched = point_of_partner
             break
-        column_o = values[slot[o]]
+        column_of_partner = values[slot[point_of_partner]]
         step_q = q_i - q[partner]
-        curvature = k_aa + bend[partner] - 2.0 * column_a[o] + rho * step_q * step_q
-        delta = (best - v[partner]) / max(curvature, 1e-12)
+        curvature = (
+            k_ii + k_diagonal[partner] - 2.0 * column_i[point_of_partner] + rho * step_q * step_q
+        )
+        # Without bounds the objective would be best after this change of both coefficients.
+        step = (largest_v - v[partner]) / max(curvature, _LEAST_CURVATURE)
+        # The coefficient of point i grows, and that of the partner's point falls. The rooms say how
+        # far the two duals are from the bounds that they move to.
         room_i = c[i] - gamma[i] if sign[i] > 0 else gamma[i]
-        room_o = gamma[partner] if sign[partner] > 0 else c[partner] - gamma[partner]
+        room_of_partner = gamma[partner] if sign[partner] > 0 else c[partner] - gamma[partner]
         # One coefficient grows and the other falls by the same amount, so the sum of sign * gamma
         # stays 0 exactly.
-        delta = min(delta, room_i, room_o)
-        _move(gamma, c, i, sign[i] * delta, delta >= room_i)
-        _move(gamma, c, partner, -sign[partner] * delta, delta >= room_o)
+        step = min(step, room_i, room_of_partner)
+        _move(gamma, c, i, sign[i] * step, step >= room_i)
+        _move(gamma, c, partner, -sign[partner] * step, step >= room_of_partner)
         _set_penalties(raising, lowering, i, sign[i], gamma[i], c[i])
         _set_penalties(raising, lowering, partner, sign[partner], gamma[partner], c[partner])
         # The decision values f change by the kernel columns of both points. For two rows of the
         # same point the columns cancel.
-        if a != o:
+        if point_i != point_of_partner:
             for k in range(n):
-                f[k] += delta * (column_a[k] - column_o[k])
-        total -= step_q * delta
+                f[k] += step * (column_i[k] - column_of_partner[k])
+        # total is the sum of -sign * q * gamma, so it changes by -(q_i - q_partner) * step.
+        total -= step_q * step
         moves += 1
     scale[2] = total
     return moves, violation, unfetched
@@ -168,15 +177,16 @@ def _set_penalties(raising, lowering, j, sign, gamma, c):  # type: ignore[no-unt
     ``raising[j]`` is 0 if the dual may change so that the coefficient of the row's point grows,
     else -inf. ``lowering[j]`` is 0 if the dual may change so that it falls, else inf.
     """
-    up = gamma < c if sign > 0 else gamma > 0
-    down = gamma > 0 if sign > 0 else gamma < c
-    raising[j] = 0.0 if up else -np.inf
-    lowering[j] = 0.0 if down else np.inf
+    # The coefficient of the point contains sign * gamma.
+    may_grow = gamma < c if sign > 0 else gamma > 0
+    may_fall = gamma > 0 if sign > 0 else gamma < c
+    raising[j] = 0.0 if may_grow else -np.inf
+    lowering[j] = 0.0 if may_fall else np.inf
 
 
 @inner()
 def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
-    """Return the first row whose v plus penalty equals ``value``."""
+    """Return the first row whose v plus penalty equals ``value``; the last row if none does."""
     for j in range(len(v)):
         if v[j] + penalty[j] == value:
             return j

@@ -96,12 +96,11 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     minutes = (np.asarray(times, float) - delay) / SECONDS_PER_MINUTE
     # The exponent of the sigmoid is cut off at 700, because exp would overflow at times long before
     # the bolus.
-    rise = np.clip(-PARKER_S * (minutes - PARKER_TAU), None, 700.0)
-    blood = PARKER_ALPHA * np.exp(-PARKER_BETA * minutes) / (1.0 + np.exp(rise))
+    sigmoid_exponent = np.clip(-PARKER_S * (minutes - PARKER_TAU), None, 700.0)
+    blood = PARKER_ALPHA * np.exp(-PARKER_BETA * minutes) / (1.0 + np.exp(sigmoid_exponent))
     for area, centre, width in PARKER_GAUSSIANS:
-        blood = blood + area / (width * np.sqrt(2 * np.pi)) * np.exp(
-            -((minutes - centre) ** 2) / (2 * width**2)
-        )
+        height = area / (width * np.sqrt(2 * np.pi))
+        blood = blood + height * np.exp(-((minutes - centre) ** 2) / (2 * width**2))
     return np.where(minutes >= 0, blood, 0.0)
 
 
@@ -136,20 +135,26 @@ def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     True
     """
     minutes = (np.asarray(times, float) - delay) / SECONDS_PER_MINUTE
-    passes = np.zeros_like(minutes)
-    for number in range(int(np.floor(max(float(minutes.max()), 0.0) / GEORGIOU_TAU)) + 1):
-        since = minutes - number * GEORGIOU_TAU
-        begun = since > 0
-        shape = (number + 1) * GEORGIOU_ALPHA + number
+    gamma_variates = np.zeros_like(minutes)
+    last_minute = max(float(minutes.max()), 0.0)
+    n_passes = int(np.floor(last_minute / GEORGIOU_TAU)) + 1  # passes that begin until then
+    for pass_number in range(n_passes):
+        minutes_of_pass = minutes - pass_number * GEORGIOU_TAU
+        begun = minutes_of_pass > 0
+        shape = (pass_number + 1) * GEORGIOU_ALPHA + pass_number
         # Each pass of the bolus is a power times an exponential. It is computed by its logarithm,
         # because the powers of late passes are too large for floating-point numbers.
-        log = shape * np.log(since[begun]) - since[begun] / GEORGIOU_BETA
-        passes[begun] += np.exp(log - (shape + 1) * np.log(GEORGIOU_BETA) - gammaln(shape + 1))
-    late = np.clip(minutes, 0.0, None)
+        log_power = shape * np.log(minutes_of_pass[begun]) - minutes_of_pass[begun] / GEORGIOU_BETA
+        # The area under each pass is 1.
+        log_variate = log_power - (shape + 1) * np.log(GEORGIOU_BETA) - gammaln(shape + 1)
+        gamma_variates[begun] += np.exp(log_variate)
+    # Before the arrival there is no pass, so that the decay does not matter. But its exponentials
+    # could overflow there.
+    minutes_from_arrival = np.clip(minutes, 0.0, None)
     decay = np.zeros_like(minutes)
     for amplitude, rate in zip(GEORGIOU_AMPLITUDE, GEORGIOU_RATE, strict=True):
-        decay += amplitude * np.exp(-rate * late)
-    return np.asarray(decay * passes)
+        decay += amplitude * np.exp(-rate * minutes_from_arrival)
+    return np.asarray(decay * gamma_variates)
 
 
 def population_input(
@@ -183,7 +188,8 @@ def population_input(
     True
     """
     fine, at_frames = refine_times(times, FINE_STEP_S)
-    return InputFunction(fine, blood(fine, delay) / (1.0 - haematocrit), at_frames)
+    plasma = blood(fine, delay) / (1.0 - haematocrit)
+    return InputFunction(fine, plasma, at_frames)
 
 
 def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> InputFunction:
@@ -222,7 +228,8 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     is_apart = np.concatenate([[True], np.diff(fine) > 1e-9])
     is_frame = np.isin(fine, times)
     fine = fine[is_apart | is_frame]
-    return InputFunction(fine, np.interp(fine - delay, times, plasma), np.searchsorted(fine, times))
+    moved_plasma = np.interp(fine - delay, times, plasma)
+    return InputFunction(fine, moved_plasma, at_frames=np.searchsorted(fine, times))
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,11 +291,14 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
     """
     times = np.asarray(times, float)
     intervals = np.diff(times)
+    # The term 1e-9 keeps an interval of just one step, but for rounding, from being divided.
     n_steps = np.maximum(np.ceil(intervals / step - 1e-9).astype(int), 1)
     at_frames = np.concatenate([[0], np.cumsum(n_steps)])
     # All intervals are divided at once and not in a loop, because the search for a delay makes
     # dozens of input functions. The operations and their order are those of np.linspace, so that
     # the times equal those of np.linspace to the last bit.
+    # ``number`` counts the steps of each interval from 0.
     number = np.arange(at_frames[-1]) - np.repeat(at_frames[:-1], n_steps)
-    fine = number * np.repeat(intervals / n_steps, n_steps) + np.repeat(times[:-1], n_steps)
+    step_length = np.repeat(intervals / n_steps, n_steps)
+    fine = number * step_length + np.repeat(times[:-1], n_steps)
     return np.concatenate([fine, times[-1:]]), at_frames

@@ -111,12 +111,15 @@ def concentration_from_signal(
     r10 = 1.0 / np.where(usable, t1, np.nan)
     e10 = np.exp(-repetition_time * r10)
     # S0 sin(a) is the signal that fully relaxed spins would give at the flip angle a. Its inverse,
-    # ``scale``, follows from the baseline signal. ``x`` is the signal divided by S0 sin(a).
-    scale = (1 - e10) / ((1 - e10 * cosine) * np.where(usable, baseline, np.nan))
-    x = np.asarray(signal, float) * scale[..., None]
-    x = np.where(x < 1, x, np.nan)
-    rate = -np.log((1 - x) / (1 - x * np.asarray(cosine)[..., None])) / repetition_time
-    return np.asarray((rate - r10[..., None]) / relaxivity)
+    # ``inverse_full_signal``, follows from the baseline signal. ``share_of_full`` is the signal
+    # divided by S0 sin(a). No concentration gives a share of 1 or more.
+    inverse_full_signal = (1 - e10) / ((1 - e10 * cosine) * np.where(usable, baseline, np.nan))
+    share_of_full = np.asarray(signal, float) * inverse_full_signal[..., None]
+    share_of_full = np.where(share_of_full < 1, share_of_full, np.nan)
+    # The signal equation, solved for E1 = exp(-TR R1).
+    e1 = (1 - share_of_full) / (1 - share_of_full * np.asarray(cosine)[..., None])
+    r1 = -np.log(e1) / repetition_time
+    return np.asarray((r1 - r10[..., None]) / relaxivity)
 
 
 def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.ndarray:

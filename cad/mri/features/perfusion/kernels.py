@@ -42,6 +42,7 @@ class TimeGrid(NamedTuple):
 # Limit of x = k dt (rate times step) in :func:`_exponential_integrals`. Below it, the closed
 # formulas lose digits, and the first terms of their series replace them.
 _SERIES_BELOW = 0.05
+# Largest number of steps of a refinement, and the relative change below which it ends.
 _MAX_STEPS = 40
 _TOLERANCE = 1e-7
 
@@ -50,7 +51,8 @@ _TOLERANCE = 1e-7
 def _exponential_integrals(x: float) -> tuple[float, float, float, float, float]:
     """Return e^-x, two integrals over u from 0 to 1, and the derivatives of both integrals by x.
 
-    The integrals are phi1 = int e^{-xu} du and phi2 = int (1 - u) e^{-xu} du.
+    The integrals are phi1 = int e^{-xu} du and phi2 = int (1 - u) e^{-xu} du. They are called p1
+    and p2, and their derivatives d1 and d2.
     """
     e = np.exp(-x)
     if abs(x) < _SERIES_BELOW:
@@ -105,25 +107,25 @@ def convolve(k: float, grid: TimeGrid, h: np.ndarray, g: np.ndarray) -> None:
     # same recursion, differentiated by k, gives the derivative.
     value = 0.0
     slope = 0.0
-    last = -1.0
+    last_step = -1.0
     e = p1 = p2 = d1 = d2 = 0.0
     frame = 0
     if frame_index[0] == 0:
         h[0] = 0.0
         g[0] = 0.0
         frame = 1
-    for i in range(len(dt)):
-        step = dt[i]
+    for sample in range(len(dt)):
+        step = dt[sample]
         # The exponential is computed again only if this step (min) differs from the step before.
         # Most steps are equal, because frames are mostly evenly spaced.
-        if step != last:
+        if step != last_step:
             e, p1, p2, d1, d2 = _exponential_integrals(k * step)
-            last = step
-        a = plasma[i]
-        rise = plasma[i + 1] - a
-        slope = e * (slope - step * value) + step * step * (a * d1 + rise * d2)
-        value = e * value + step * (a * p1 + rise * p2)
-        if frame < len(frame_index) and frame_index[frame] == i + 1:
+            last_step = step
+        start_value = plasma[sample]
+        rise = plasma[sample + 1] - start_value
+        slope = e * (slope - step * value) + step * step * (start_value * d1 + rise * d2)
+        value = e * value + step * (start_value * p1 + rise * p2)
+        if frame < len(frame_index) and frame_index[frame] == sample + 1:
             h[frame] = value
             g[frame] = slope
             frame += 1
@@ -137,29 +139,29 @@ def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) ->
     the arrival of the bolus, shape (n_times,). ``f`` gets the curve, and ``jac`` its derivatives by
     the three parameters, shape (3, n_times).
     """
-    amount = p[0]
+    amplitude = p[0]
     kep = p[1]
     kel = p[2]
-    gap = kep - kel
-    for i in range(len(t)):
-        time = t[i]
+    rate_difference = kep - kel
+    for frame in range(len(t)):
+        time = t[frame]
         if time <= 0:  # before the bolus the curve and its derivatives are 0
-            f[i] = 0.0
-            jac[0, i] = jac[1, i] = jac[2, i] = 0.0
+            f[frame] = 0.0
+            jac[0, frame] = jac[1, frame] = jac[2, frame] = 0.0
             continue
         slow = np.exp(-kel * time)
         # The formula of the curve is 0 / 0 where the rates kep and kel are equal. The curve is
         # therefore computed from phi1 of (kep - kel) t, which _exponential_integrals() returns (p1,
         # with its derivative d1).
-        _, p1, _, d1, _ = _exponential_integrals(gap * time)
+        _, p1, _, d1, _ = _exponential_integrals(rate_difference * time)
         shape = slow * time * p1
-        bend = slow * time * time * d1
-        f[i] = amount * kep * shape
+        bend = slow * time * time * d1  # the derivative of ``shape`` by kep
+        f[frame] = amplitude * kep * shape
         # The derivatives are always computed. For a flag that switches them off, numba would
         # compile the function twice: for the literal True and for the literal False.
-        jac[0, i] = kep * shape
-        jac[1, i] = amount * (shape + kep * bend)
-        jac[2, i] = amount * kep * (-time * shape - bend)
+        jac[0, frame] = kep * shape
+        jac[1, frame] = amplitude * (shape + kep * bend)
+        jac[2, frame] = amplitude * kep * (-time * shape - bend)
 
 
 @njit(cache=True)
@@ -187,7 +189,7 @@ def curve_and_slopes(
     jac : ndarray, shape (3, n_times)
         Written in place: the derivative by each parameter.
     h, g : ndarray, shape (n_times,)
-        Work space, overwritten.
+        Work space, overwritten: the Tofts integral and its derivative by the rate kep.
 
     Examples
     --------
@@ -213,18 +215,19 @@ def curve_and_slopes(
     ktrans = p[0]
     ve = p[1]
     convolve(ktrans / ve, grid, h, g)
-    for i in range(len(f)):
-        f[i] = ktrans * h[i]
+    for frame in range(len(f)):
+        f[frame] = ktrans * h[frame]
         # Ktrans is a factor of the Tofts integral, and is also in its rate kep = Ktrans / ve. The
         # derivative by Ktrans therefore has two terms.
-        jac[0, i] = h[i] + ktrans * g[i] / ve
-        jac[1, i] = -ktrans * ktrans * g[i] / (ve * ve)
-        jac[2, i] = 0.0
+        jac[0, frame] = h[frame] + ktrans * g[frame] / ve
+        jac[1, frame] = -ktrans * ktrans * g[frame] / (ve * ve)
+        jac[2, frame] = 0.0
     if model == EXTENDED_TOFTS:
-        for i in range(len(f)):
-            cp = grid.plasma[grid.frame_index[i]]
-            f[i] += p[2] * cp
-            jac[2, i] = cp
+        # The plasma in the voxel adds vp times the input.
+        for frame in range(len(f)):
+            cp = grid.plasma[grid.frame_index[frame]]
+            f[frame] += p[2] * cp
+            jac[2, frame] = cp
 
 
 @njit(cache=True)
@@ -258,19 +261,19 @@ def curve_rows(model: int, p: np.ndarray, grid: TimeGrid, ve_min: float, out: np
     [[0.0, 0.157, 0.253], [0.0, 0.0, 0.0]]
     """
     n_times = out.shape[1]
-    h = np.zeros(n_times)
+    integral = np.zeros(n_times)
     slope = np.zeros(n_times)
     jac = np.zeros((3, n_times))
-    for v in range(len(p)):
+    for voxel in range(len(p)):
         if model == BRIX:
-            _brix_curve(p[v], grid.times, out[v], jac)
+            _brix_curve(p[voxel], grid.times, out[voxel], jac)
             continue
         # For ve = 0 the rate kep = Ktrans / ve would be infinite, so ve counts as at least ve_min.
-        convolve(p[v, 0] / max(p[v, 1], ve_min), grid, h, slope)
-        for i in range(n_times):
-            out[v, i] = p[v, 0] * h[i]
+        convolve(p[voxel, 0] / max(p[voxel, 1], ve_min), grid, integral, slope)
+        for frame in range(n_times):
+            out[voxel, frame] = p[voxel, 0] * integral[frame]
             if model == EXTENDED_TOFTS:
-                out[v, i] += p[v, 2] * grid.plasma[grid.frame_index[i]]
+                out[voxel, frame] += p[voxel, 2] * grid.plasma[grid.frame_index[frame]]
 
 
 @njit(cache=True)
@@ -310,27 +313,29 @@ def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
     low = np.zeros((3, 3))
     for i in range(n):
         for j in range(i + 1):
-            s = a[i, j]
+            remainder = a[i, j]
             for k in range(j):
-                s -= low[i, k] * low[j, k]
+                remainder -= low[i, k] * low[j, k]
             if i == j:
-                # A pivot s as small as this is a rounding error: the matrix is singular to 13
+                # A pivot as small as this is a rounding error: the matrix is singular to 13
                 # digits.
-                if s <= 1e-13 * abs(a[i, i]) or s <= 0.0:
+                if remainder <= 1e-13 * abs(a[i, i]) or remainder <= 0.0:
                     return False
-                low[i, i] = np.sqrt(s)
+                low[i, i] = np.sqrt(remainder)
             else:
-                low[i, j] = s / low[j, j]
+                low[i, j] = remainder / low[j, j]
+    # L z = b from the first row down; ``x`` holds z.
     for i in range(n):
-        s = b[i]
+        remainder = b[i]
         for k in range(i):
-            s -= low[i, k] * x[k]
-        x[i] = s / low[i, i]
+            remainder -= low[i, k] * x[k]
+        x[i] = remainder / low[i, i]
+    # L' x = z from the last row up.
     for i in range(n - 1, -1, -1):
-        s = x[i]
+        remainder = x[i]
         for k in range(i + 1, n):
-            s -= low[k, i] * x[k]
-        x[i] = s / low[i, i]
+            remainder -= low[k, i] * x[k]
+        x[i] = remainder / low[i, i]
     return True
 
 
@@ -375,50 +380,50 @@ def linear_rows(
     # The rows are copied by a loop. An array operation in its place would take numba as long to
     # compile as the rest of the function.
     for i in range(n_fixed):
-        for t in range(n_times):
-            rows[i, t] = design[i, t]
+        for frame in range(n_times):
+            rows[i, frame] = design[i, frame]
     a = np.zeros((3, 3))
     b = np.zeros(3)
     x = np.zeros(3)
-    size = np.zeros(3)
-    for v in range(n_voxels):
-        y = curves[v]
-        for r in range(n_fixed, n_columns):
+    lengths = np.zeros(3)
+    for voxel in range(n_voxels):
+        curve = curves[voxel]
+        for row in range(n_fixed, n_columns):
             # The rows after the fixed ones are computed from the voxel's curve: first its integral
             # over time, then the integral of this integral.
-            source = y if r == n_fixed else rows[r - 1]
+            source = curve if row == n_fixed else rows[row - 1]
             total = 0.0
-            rows[r, 0] = 0.0
+            rows[row, 0] = 0.0
             for i in range(1, n_times):
                 total += 0.5 * (times[i] - times[i - 1]) * (source[i] + source[i - 1])
-                rows[r, i] = total
+                rows[row, i] = total
         # The normal equations of the fit of the curve y by the rows R are a x = b, with a = R R'
         # and b = R y.
         for i in range(n_columns):
             b[i] = 0.0
-            for t in range(n_times):
-                b[i] += rows[i, t] * y[t]
+            for frame in range(n_times):
+                b[i] += rows[i, frame] * curve[frame]
             for j in range(i + 1):
-                s = 0.0
-                for t in range(n_times):
-                    s += rows[i, t] * rows[j, t]
-                a[i, j] = s
+                product_sum = 0.0
+                for frame in range(n_times):
+                    product_sum += rows[i, frame] * rows[j, frame]
+                a[i, j] = product_sum
         # The rows have different units (minutes and mM), and differ by orders of magnitude. They
         # are scaled to unit length, so that solve_small() can tell a small pivot from a rounding
         # error.
         solvable = True
         for i in range(n_columns):
-            size[i] = np.sqrt(a[i, i])
-            if not size[i] > 0.0:
+            lengths[i] = np.sqrt(a[i, i])
+            if not lengths[i] > 0.0:
                 solvable = False
         if solvable:
             for i in range(n_columns):
-                b[i] /= size[i]
+                b[i] /= lengths[i]
                 for j in range(i + 1):
-                    a[i, j] /= size[i] * size[j]
+                    a[i, j] /= lengths[i] * lengths[j]
             solvable = solve_small(a, b, n_columns, x)
         for i in range(n_columns):
-            out[v, i] = x[i] / size[i] if solvable else np.nan
+            out[voxel, i] = x[i] / lengths[i] if solvable else np.nan
 
 
 @njit(cache=True)
@@ -631,59 +636,62 @@ def fit_tofts_rows(
     integral = np.zeros(n_times)
     # The function convolve() also writes the derivative of the integral, which is not used here.
     derivative = np.zeros(n_times)
-    for v in range(n_voxels):
+    for voxel in range(n_voxels):
         # The first guess of Ktrans is used only if the estimate of kep is not positive; Ktrans
         # itself is fitted below. For the extended model, the guess is Ktrans + kep vp, which is
         # close enough.
         if extended:
-            first_guess = coefficients[v, 1]
-            kep = -coefficients[v, 2]
+            first_guess = coefficients[voxel, 1]
+            kep = -coefficients[voxel, 2]
         else:
-            first_guess = coefficients[v, 0]
-            kep = -coefficients[v, 1]
+            first_guess = coefficients[voxel, 0]
+            kep = -coefficients[voxel, 1]
         if not np.isfinite(kep):
-            out[v, 0] = 0.0
-            out[v, 1] = 0.0
-            out[v, 2] = 0.0
-            clipped[v] = 1
+            out[voxel, 0] = 0.0
+            out[voxel, 1] = 0.0
+            out[voxel, 2] = 0.0
+            clipped[voxel] = 1
             continue
-        moved = 0
+        was_moved = 0
         if kep <= 0.0:
             # By an estimate kep <= 0 the contrast agent would never leave the tissue. In its place
             # kep gets the smallest value that ve <= 1 allows, which is Ktrans.
             kep = max(first_guess, 1e-4)
-            moved = 1
+            was_moved = 1
         # The rate kep = Ktrans / ve is at most ktrans_max / ve_min. With a higher kep the curve
         # would be in proportion to the input, because exp(-kep dt) is 0 for every step dt.
         kep = min(kep, ktrans_max / ve_min)
         convolve(kep, grid, integral, derivative)
-        ktrans, vp = _ktrans_and_vp(curves[v], integral, grid, extended)
+        ktrans, vp = _ktrans_and_vp(curves[voxel], integral, grid, extended)
         if vp > 1.0:
             vp = 1.0
-            moved = 1
+            was_moved = 1
         if ktrans <= 0.0:
             ktrans = 0.0
-            moved = 1
+            was_moved = 1
         if ktrans > ktrans_max:
             ktrans = ktrans_max
-            moved = 1
+            was_moved = 1
         # The volume fraction ve follows from kep = Ktrans / ve.
         ve = ktrans / kep
         if ve > 1.0:
             ve = 1.0
-            moved = 1
+            was_moved = 1
+        # A Ktrans of 0 goes with a ve of 0; where agent enters, the space must have a volume.
         if ktrans > 0.0 and ve < ve_min:
             ve = ve_min
-            moved = 1
+            was_moved = 1
         # The model's curve is written only if no parameter was moved into its range. The caller
         # computes the curves of the other voxels.
-        if moved == 0:
-            for t in range(n_times):
-                fitted[v, t] = ktrans * integral[t] + vp * grid.plasma[grid.frame_index[t]]
-        out[v, 0] = ktrans
-        out[v, 1] = ve
-        out[v, 2] = vp
-        clipped[v] = moved
+        if was_moved == 0:
+            for frame in range(n_times):
+                fitted[voxel, frame] = (
+                    ktrans * integral[frame] + vp * grid.plasma[grid.frame_index[frame]]
+                )
+        out[voxel, 0] = ktrans
+        out[voxel, 1] = ve
+        out[voxel, 2] = vp
+        clipped[voxel] = was_moved
 
 
 @njit(cache=True)
@@ -702,12 +710,12 @@ def _ktrans_and_vp(
     hc = 0.0
     cc = 0.0
     cy = 0.0
-    for t in range(len(curve)):
-        y = curve[t]
-        c = grid.plasma[grid.frame_index[t]]
-        hh += integral[t] * integral[t]
-        hy += integral[t] * y
-        hc += integral[t] * c
+    for frame in range(len(curve)):
+        y = curve[frame]
+        c = grid.plasma[grid.frame_index[frame]]
+        hh += integral[frame] * integral[frame]
+        hy += integral[frame] * y
+        hc += integral[frame] * c
         cc += c * c
         cy += c * y
     ktrans_alone = hy / hh if hh > 0 else 0.0

@@ -24,6 +24,7 @@ from cad.mri.imaging.volume import Dynamic
 # second pair holds for an input that is measured in a vessel.
 _ARRIVAL_SEARCH_S = (-12.0, 6.0)
 _VESSEL_DELAY_S = (-2.0, 8.0)
+# Share of the voxels that is left out at the low end, and at the high end, of a robust mean.
 _TRIM = 0.05
 # Lowest peak (mM in plasma) of an input that is measured in a vessel. An input with a lower peak is
 # refused: inflow of blood, or voxels that only partly lie in the vessel, must have lowered it.
@@ -80,11 +81,11 @@ class Kinetics:
         """
         if self.sequence is None:
             raise CadError("no concentration without repetition time and flip angle")
-        repetition, angle = self.sequence
+        repetition_time, angle = self.sequence
         baseline = spgr.baseline_signal(signal, self.bolus.n_baseline)
-        actual = angle if b1 is None else angle * b1
+        actual_angle = angle if b1 is None else angle * b1
         return spgr.concentration_from_signal(
-            signal, baseline, t1, repetition, actual, self.settings.relaxivity
+            signal, baseline, t1, repetition_time, actual_angle, self.settings.relaxivity
         )
 
 
@@ -148,9 +149,9 @@ def find_reference(
     # The candidates are tried in this order, the smallest region first. The larger a region is, the
     # more do fat and muscle in it hide the bolus.
     candidates |= {"mask": inside, "whole image": np.ones(dynamic.grid.shape, bool)}
-    first: CadError | None = None
+    first_error: CadError | None = None
     for name, region in candidates.items():
-        if not region.any():
+        if not region.any():  # the mask lies outside of the dynamic series
             continue
         mean_signal = _robust_mean(dynamic.frames[:, region])
         try:
@@ -158,14 +159,14 @@ def find_reference(
         except CadError as error:
             # If no candidate shows a bolus, the error of the first candidate is raised, because the
             # bolus was most to be expected there.
-            if first is None:
-                first = error
+            if first_error is None:
+                first_error = error
             continue
-        if first is not None:
-            notes.append(f"bolus found in the {name}: {first.problem}")
+        if first_error is not None:
+            notes.append(f"bolus found in the {name}: {first_error.problem}")
         return region, mean_signal, bolus
-    if first is not None:
-        raise first
+    if first_error is not None:
+        raise first_error
     raise CadError("the dynamic series has no voxel")
 
 
@@ -175,14 +176,16 @@ def _robust_mean(signals: np.ndarray) -> np.ndarray:
     ``signals`` has shape (n_times, n_voxels). Without the extremes, no saturated vessel and no
     voxel of air decides when the bolus arrives.
     """
-    count = signals.shape[1]
-    cut = int(_TRIM * count)
-    middle = slice(cut, count - cut)
+    n_voxels = signals.shape[1]
+    n_cut = int(_TRIM * n_voxels)
+    middle = slice(n_cut, n_voxels - n_cut)
     # The extremes are found in each frame anew, because a vessel is extreme only in early frames.
-    ordered = (np.partition(frame, [cut, count - cut - 1])[middle] for frame in signals)
+    middle_signals = (
+        np.partition(frame, [n_cut, n_voxels - n_cut - 1])[middle] for frame in signals
+    )
     # The mean is computed in float64. In float32, the sum of 10^5 signals would lose digits that
     # the baseline needs.
-    return np.array([curve.mean(dtype=float) for curve in ordered])
+    return np.array([curve.mean(dtype=float) for curve in middle_signals])
 
 
 def b1_map(
@@ -248,12 +251,12 @@ def b1_map(
     valid = np.isfinite(ratio)
     if not valid[needed].any():
         raise CadError("the map of the transmit field has no value where it is needed")
-    lost = int((needed & ~valid).sum())
+    n_without_value = int((needed & ~valid).sum())
     median = np.median(ratio[needed & valid])
-    notes.append(
-        f"flip angles corrected by the transmit field, median {median:.2f}"
-        + (f"; as stated in {lost} of {int(needed.sum())} voxels without a value" if lost else "")
-    )
+    note = f"flip angles corrected by the transmit field, median {median:.2f}"
+    if n_without_value:
+        note += f"; as stated in {n_without_value} of {int(needed.sum())} voxels without a value"
+    notes.append(note)
     # A voxel for which the map has no value keeps the stated flip angle.
     return np.where(valid, ratio, 1.0)
 
@@ -306,10 +309,10 @@ def t1_map(
     >>> notes
     ['tissue T1 fixed at 1.5 s']
     """
-    tissue = settings.t1_tissue or assumed_t1(T1_TISSUE_S, _field_strength(study))
-    fixed = np.full(dynamic.grid.shape, tissue)
+    assumed = settings.t1_tissue or assumed_t1(T1_TISSUE_S, _field_strength(study))
+    fixed = np.full(dynamic.grid.shape, assumed)
     if settings.t1 == "fixed":
-        notes.append(f"tissue T1 fixed at {tissue:g} s")
+        notes.append(f"tissue T1 fixed at {assumed:g} s")
         return fixed, "fixed"
     try:
         fit_notes, t1 = _t1_from_flip_angles(study, dynamic, needed, b1)
@@ -318,25 +321,30 @@ def t1_map(
         # replace it then, because every concentration depends on T1.
         if settings.t1 == "vfa":
             raise
-        notes.append(f"tissue T1 fixed at {tissue:g} s: {error.problem}")
+        notes.append(f"tissue T1 fixed at {assumed:g} s: {error.problem}")
         return fixed, "fixed"
     notes += fit_notes
-    lost = needed & ~np.isfinite(t1)
-    if lost.any():
+    lacks_t1 = needed & ~np.isfinite(t1)
+    if lacks_t1.any():
         notes.append(
-            f"T1 fixed at {tissue:g} s in {int(lost.sum())} of {int(needed.sum())} "
+            f"T1 fixed at {assumed:g} s in {int(lacks_t1.sum())} of {int(needed.sum())} "
             "voxels, where the flip angles give none"
         )
-    return np.where(np.isfinite(t1), t1, tissue), "vfa"
+    return np.where(np.isfinite(t1), t1, assumed), "vfa"
 
 
 def _field_strength(study: Study) -> float | None:
+    """Return the field strength (T) of the dynamic series; None where it is unknown."""
     return study.protocols.get("dce", Protocol()).field_strength
 
 
 def _t1_from_flip_angles(
     study: Study, dynamic: Dynamic, needed: np.ndarray, b1: np.ndarray | None
 ) -> tuple[list[str], np.ndarray]:
+    """Return notes on the fit of T1 to the flip-angle images, and T1 (s) on the dynamic grid.
+
+    T1 is NaN in voxels that are not ``needed``, and where the fit failed.
+    """
     if not study.vfa:
         raise CadError(
             "no flip-angle images", hint="set t1: fixed, or import the flip-angle series"
@@ -349,9 +357,10 @@ def _t1_from_flip_angles(
     # The signals are resampled to the dynamic grid before T1 is fitted, because a voxel of the
     # dynamic series may be larger than theirs. A larger voxel shows the mean of the signals in it,
     # and not the mean of T1.
-    signals = np.stack([on_grid(v, dynamic.grid).array[needed] for _, v in study.vfa])
-    angles = np.array([a for a, _ in study.vfa])
-    fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=None if b1 is None else b1[needed])
+    signals = np.stack([on_grid(image, dynamic.grid).array[needed] for _, image in study.vfa])
+    angles = np.array([angle for angle, _ in study.vfa])
+    b1_ratio = None if b1 is None else b1[needed]
+    fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=b1_ratio)
     t1 = np.full(dynamic.grid.shape, np.nan)
     t1[needed] = fit.t1
     return list(fit.notes), t1
@@ -444,8 +453,10 @@ def choose_input(
     # The arterial input is delayed by the time with which a model fits the mean curve of the
     # reference region best. The reference region is the region in which the bolus is seen.
     mean_t1 = np.array([np.nanmean(t1[reference])])
-    tissue = kinetics.concentration(mean_signal[None], mean_t1, _mean_over_mask(b1, reference))
-    if not np.isfinite(tissue).all():
+    mean_concentration = kinetics.concentration(
+        mean_signal[None], mean_t1, _mean_over_mask(b1, reference)
+    )
+    if not np.isfinite(mean_concentration).all():
         notes.append("no kinetic models: the mean dynamic signal is saturated")
         return None, "none"
     if settings.arterial_input == "measured" or (
@@ -454,24 +465,28 @@ def choose_input(
         try:
             plasma = _artery_concentration(study, kinetics, dynamic, b1)
         except CadError as error:
+            # A demanded input is not replaced by another one; with ``auto``, a population's is
+            # used.
             if settings.arterial_input == "measured":
                 raise
             notes.append(f"population input function: {error.problem}")
         else:
-            measured = aif.ArterialInput("measured", kinetics.times, plasma=plasma)
-            arterial = _delayed(measured, _VESSEL_DELAY_S, tissue)
+            measured_input = aif.ArterialInput("measured", kinetics.times, plasma=plasma)
+            arterial = _delayed(measured_input, _VESSEL_DELAY_S, mean_concentration)
             notes.append(
                 f"input measured in the vessel mask, {arterial.delay:.1f} s before the tissue"
             )
             return arterial, "measured"
-    name = "georgiou" if settings.arterial_input == "georgiou" else "parker"
+    population = "georgiou" if settings.arterial_input == "georgiou" else "parker"
     arterial = _delayed(
-        aif.ArterialInput(name, kinetics.times, haematocrit=settings.haematocrit),
+        aif.ArterialInput(population, kinetics.times, haematocrit=settings.haematocrit),
         (bolus.arrival + _ARRIVAL_SEARCH_S[0], bolus.arrival + _ARRIVAL_SEARCH_S[1]),
-        tissue,
+        mean_concentration,
     )
-    notes.append(f"population input ({name.capitalize()}), arriving at {arterial.delay:.1f} s")
-    return arterial, name
+    notes.append(
+        f"population input ({population.capitalize()}), arriving at {arterial.delay:.1f} s"
+    )
+    return arterial, population
 
 
 def _mean_over_mask(b1: np.ndarray | None, where: np.ndarray) -> np.ndarray | None:
@@ -497,10 +512,10 @@ def _artery_concentration(
     signal = dynamic.frames[:, vessel].mean(axis=1, dtype=float)
     # The bolus is searched again in the artery, because it reaches the artery seconds before the
     # tissue. The baseline of the artery's signal ends earlier.
-    blood = replace(kinetics, bolus=find_bolus(kinetics.times, signal)).concentration(
-        signal[None],
-        np.array([settings.t1_blood or assumed_t1(T1_BLOOD_S, _field_strength(study))]),
-        _mean_over_mask(b1, vessel),
+    in_artery = replace(kinetics, bolus=find_bolus(kinetics.times, signal))
+    t1_blood = settings.t1_blood or assumed_t1(T1_BLOOD_S, _field_strength(study))
+    blood = in_artery.concentration(
+        signal[None], np.array([t1_blood]), _mean_over_mask(b1, vessel)
     )[0]
     if not np.isfinite(blood).all():
         raise CadError(
@@ -528,8 +543,8 @@ def _delayed(
     The model is the extended Tofts model. ``bounds`` are the least and largest delay (s), and
     ``tissue`` is the mean curve (mM), shape (1, n_times).
     """
-    delay = best_delay(
-        lambda d: float(fit_extended_tofts(tissue, arterial.inlet(d), refine=True).residual[0]),
-        bounds,
-    )
-    return replace(arterial, delay=delay)
+
+    def misfit(delay: float) -> float:
+        return float(fit_extended_tofts(tissue, arterial.inlet(delay), refine=True).residual[0])
+
+    return replace(arterial, delay=best_delay(misfit, bounds))

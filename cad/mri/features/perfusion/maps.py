@@ -117,10 +117,11 @@ class PerfusionMaps:
         divided by ``reference_baseline``, the mean signal of the gland or the regions before the
         bolus. If no frame lies in this minute, the first later frame is taken.
         """
-        late = np.flatnonzero(self.times > self.arrival)
-        early = late[self.times[late] <= self.arrival + EARLY_S]
-        chosen = early if len(early) else late[:1]
-        mean = self._dynamic.frames[chosen].mean(axis=0, dtype=float)
+        frames_after = np.flatnonzero(self.times > self.arrival)
+        early_frames = frames_after[self.times[frames_after] <= self.arrival + EARLY_S]
+        frames = early_frames if len(early_frames) else frames_after[:1]
+        # Receivers have different gains. Divided by the baseline, images can be compared.
+        mean = self._dynamic.frames[frames].mean(axis=0, dtype=float)
         return np.asarray(mean / self.reference_baseline)
 
     def curve(self, mask: np.ndarray) -> RegionCurve:
@@ -136,28 +137,29 @@ class PerfusionMaps:
         if not inside.any():
             raise CadError("the region has no voxel on the grid of the dynamic series")
         share = mask[inside].astype(float)
+        # The mean over the voxels, weighted by shares: one curve, shape (1, n_times).
         signal = (self._dynamic.frames[:, inside] @ (share / share.sum()))[None]
         # T1 is NaN in a voxel where it could not be fitted.
         valid = np.isfinite(self._t1[inside])
         t1 = np.array([np.average(self._t1[inside][valid], weights=share[valid])])
         b1 = None if self._b1 is None else np.array([np.average(self._b1[inside], weights=share)])
         # The mean curve is fitted like a chunk of one voxel.
-        without_model, fits, concentration = _fit_chunk(self._kinetics, signal, t1, b1)
-        shown = fits.get("extended_tofts") or fits.get("tofts")
+        values_without_model, fits, concentration = _fit_chunk(self._kinetics, signal, t1, b1)
+        shown_fit = fits.get("extended_tofts") or fits.get("tofts")
         params = {}
         for model, fit in fits.items():
             for name, values in fit.parameters.items():
                 params[f"{model}_{name}"] = float(values[0])
             params[f"{model}_r2"] = float(fit.r2[0])
-        if "input_delay" in without_model:
-            params["input_delay"] = float(without_model["input_delay"][0])
-        nothing = np.full(len(self.times), np.nan)
+        if "input_delay" in values_without_model:
+            params["input_delay"] = float(values_without_model["input_delay"][0])
+        all_missing = np.full(len(self.times), np.nan)
         return RegionCurve(
-            self.times,
-            signal[0],
-            nothing if concentration is None else concentration[0],
-            nothing if shown is None else shown.fitted[0],
-            params,
+            time_s=self.times,
+            signal=signal[0],
+            concentration_mM=all_missing if concentration is None else concentration[0],
+            fit_mM=all_missing if shown_fit is None else shown_fit.fitted[0],
+            params=params,
         )
 
 
@@ -219,36 +221,43 @@ def perfusion_maps(
 def _perfusion_maps(
     study: Study, dynamic: Dynamic, settings: PerfusionSettings, inside: np.ndarray
 ) -> PerfusionMaps:
+    """Return the parameter maps of a study's dynamic series in the voxels ``inside``."""
     notes: list[str] = []
     times = np.asarray(dynamic.times, float)
     reference, mean_signal, bolus = find_reference(study, dynamic, inside, notes)
     needed = inside | reference
     b1 = b1_map(study, settings, dynamic, needed, notes)
     t1, t1_source = t1_map(study, settings, dynamic, needed, b1, notes)
-    kinetics = Kinetics(times, bolus, settings, sequence_of(dynamic, notes), None)
-    arterial, kind = choose_input(study, kinetics, dynamic, mean_signal, t1, b1, reference, notes)
+    # The choice of the input needs this object without an input, which is then added to it.
+    kinetics = Kinetics(times, bolus, settings, sequence_of(dynamic, notes), arterial=None)
+    arterial, input_kind = choose_input(
+        study, kinetics, dynamic, mean_signal, t1, b1, reference, notes
+    )
     kinetics = replace(kinetics, arterial=arterial)
     maps = _all_maps(kinetics, dynamic, t1, b1, inside)
     maps["t1"] = dynamic.grid.with_array(np.where(inside, t1, np.nan).astype(np.float32))
     notes += [*_pauses(times), *_input_notes(kinetics), *_quality_notes(maps, inside)]
     return PerfusionMaps(
-        {name: maps[name] for name in MAPS if name in maps},
-        times,
-        bolus.arrival,
-        bolus.n_baseline,
-        kind,
-        t1_source if b1 is None else f"{t1_source}, flip angles by B1 map",
-        notes,
-        float(mean_signal[: bolus.n_baseline].mean()),
-        kinetics,
-        dynamic,
-        t1,
-        b1,
+        maps={name: maps[name] for name in MAPS if name in maps},  # in the order of MAPS
+        times=times,
+        arrival=bolus.arrival,
+        n_baseline=bolus.n_baseline,
+        input_kind=input_kind,
+        t1_source=t1_source if b1 is None else f"{t1_source}, flip angles by B1 map",
+        notes=notes,
+        reference_baseline=float(mean_signal[: bolus.n_baseline].mean()),
+        _kinetics=kinetics,
+        _dynamic=dynamic,
+        _t1=t1,
+        _b1=b1,
     )
 
 
 def _pauses(times: np.ndarray) -> list[str]:
-    """Return a note on the longest pause between frames, in which nothing was measured."""
+    """Return a note on the longest pause between frames, in which nothing was measured.
+
+    Without a pause the result is empty.
+    """
     steps = np.diff(times)
     longest = int(np.argmax(steps))
     if steps[longest] <= _PAUSE * np.median(steps):
@@ -263,7 +272,7 @@ def _input_notes(kinetics: Kinetics) -> list[str]:
     """Return a note if each voxel has its own delay of the input. Return a note, too, if frames are
     so far apart that the delay and the plasma volume vp cannot be told apart.
     """
-    if kinetics.arterial is None:
+    if kinetics.arterial is None:  # without an input there is no delay
         return []
     if kinetics.settings.delay == "voxel":
         return [f"every voxel has its own delay of the input, within {DELAY_RANGE_S:g} s"]
@@ -278,6 +287,7 @@ def _input_notes(kinetics: Kinetics) -> list[str]:
 
 
 def _checked_mask(dynamic: Dynamic, mask: np.ndarray | None) -> np.ndarray:
+    """Return a mask on the grid of the dynamic series; without a mask, every voxel counts."""
     if mask is None:
         return np.ones(dynamic.grid.shape, bool)
     if mask.shape != dynamic.grid.shape:
@@ -290,15 +300,20 @@ def _checked_mask(dynamic: Dynamic, mask: np.ndarray | None) -> np.ndarray:
 def _all_maps(
     kinetics: Kinetics, dynamic: Dynamic, t1: np.ndarray, b1: np.ndarray | None, inside: np.ndarray
 ) -> dict[str, Volume]:
-    index = np.flatnonzero(inside)
-    flat = dynamic.frames.reshape(len(dynamic.frames), -1)
-    t1_flat = t1.reshape(-1)
+    """Return every map by name, computed in the voxels ``inside`` and NaN elsewhere.
+
+    ``t1`` (s) and ``b1`` (ratio of actual to stated flip angle; None for 1) are on the grid of the
+    dynamic series.
+    """
+    voxels = np.flatnonzero(inside)
+    flat_frames = dynamic.frames.reshape(len(dynamic.frames), -1)
+    flat_t1 = t1.reshape(-1)
     maps: dict[str, np.ndarray] = {}
-    for start in range(0, len(index), _CHUNK):
-        chunk = index[start : start + _CHUNK]
-        signal = np.ascontiguousarray(flat[:, chunk].T, dtype=float)
-        ratio = None if b1 is None else b1.reshape(-1)[chunk]
-        values, fits, _ = _fit_chunk(kinetics, signal, t1_flat[chunk], ratio)
+    for start in range(0, len(voxels), _CHUNK):
+        chunk = voxels[start : start + _CHUNK]
+        signal = np.ascontiguousarray(flat_frames[:, chunk].T, dtype=float)
+        chunk_b1 = None if b1 is None else b1.reshape(-1)[chunk]
+        values, fits, _ = _fit_chunk(kinetics, signal, flat_t1[chunk], chunk_b1)
         for model, fit in fits.items():
             values |= {f"{model}_{name}": value for name, value in fit.parameters.items()}
             values |= {f"{model}_r2": fit.r2, f"{model}_residual": fit.residual}
@@ -307,7 +322,9 @@ def _all_maps(
             if name not in maps:
                 maps[name] = np.full(inside.size, np.nan, np.float32)
             maps[name][chunk] = value
-    return {name: dynamic.grid.with_array(a.reshape(inside.shape)) for name, a in maps.items()}
+    return {
+        name: dynamic.grid.with_array(array.reshape(inside.shape)) for name, array in maps.items()
+    }
 
 
 def _fit_chunk(
@@ -328,22 +345,24 @@ def _fit_chunk(
     if kinetics.sequence is not None:
         concentration = kinetics.concentration(signal, t1, b1)
         for seconds in (60.0, 90.0):
+            # A series that ends before has no such area.
             if bolus.arrival + seconds <= times[-1]:
                 values[f"iauc{seconds:.0f}"] = initial_area(
                     times, concentration, bolus.arrival, seconds
                 )
     if concentration is not None and kinetics.arterial is not None:
-        made, delays = _tissue_fits(kinetics, kinetics.arterial, concentration)
-        fits |= made
+        tissue_fits, delays = _tissue_fits(kinetics, kinetics.arterial, concentration)
+        fits |= tissue_fits
         if delays is not None:
-            values["input_delay"] = np.where(
-                np.isfinite(concentration).all(axis=1), delays - kinetics.arterial.delay, np.nan
-            )
+            # A curve without a concentration was not fitted, and has no delay.
+            is_fitted = np.isfinite(concentration).all(axis=1)
+            delays_from_study = delays - kinetics.arterial.delay
+            values["input_delay"] = np.where(is_fitted, delays_from_study, np.nan)
     if "brix" in settings.models:
-        positive = np.where(baseline > 0, baseline, np.nan)[:, None]
-        fits["brix"] = models.fit_brix(
-            signal / positive - 1.0, times, bolus.arrival, settings.refine
-        )
+        # Where the baseline is not positive, the relative enhancement is unknown (NaN).
+        positive_baseline = np.where(baseline > 0, baseline, np.nan)[:, None]
+        enhancement = signal / positive_baseline - 1.0
+        fits["brix"] = models.fit_brix(enhancement, times, bolus.arrival, refine=settings.refine)
     return values, fits, concentration
 
 
@@ -361,37 +380,39 @@ def _tissue_fits(
         "extended_tofts": partial(models.fit_extended_tofts, refine=refine),
         "patlak": models.fit_patlak,
     }
-    chosen = {name: fit for name, fit in fitters.items() if name in settings.models}
+    wanted = {name: fit for name, fit in fitters.items() if name in settings.models}
     if settings.delay == "study":
         inlet = arterial.inlet(arterial.delay)
-        return {name: fit(concentration, inlet) for name, fit in chosen.items()}, None
+        return {name: fit(concentration, inlet) for name, fit in wanted.items()}, None
     bounds = (arterial.delay - DELAY_RANGE_S, arterial.delay + DELAY_RANGE_S)
     delays = models.curve_delays(concentration, arterial.inlet, bounds)
     # If a voxel's best delay lies on its bound, a delay beyond the bound might fit better still.
     # The fit then counts as failed.
-    edge = (delays <= bounds[0]) | (delays >= bounds[1])
+    on_bound = (delays <= bounds[0]) | (delays >= bounds[1])
     fits: dict[str, models.KineticFit] = {}
-    for name, fit in chosen.items():
-        made = models.fit_each_at(fit, concentration, arterial.inlet, delays)
-        fits[name] = replace(made, failed=made.failed | edge)
+    for name, fit in wanted.items():
+        model_fit = models.fit_each_at(fit, concentration, arterial.inlet, delays)
+        fits[name] = replace(model_fit, failed=model_fit.failed | on_bound)
     return fits, delays
 
 
 def _quality_notes(maps: dict[str, Volume], inside: np.ndarray) -> list[str]:
+    """Return notes on the voxels in which a model did not fit, or the concentration is unknown."""
     notes = []
-    count = int(inside.sum())
+    n_voxels = int(inside.sum())
     for model in ("tofts", "extended_tofts", "brix", "patlak"):
-        failed = maps.get(f"{model}_did_not_fit")
-        if failed is None:
+        did_not_fit = maps.get(f"{model}_did_not_fit")
+        if did_not_fit is None:  # the settings do not name this model
             continue
-        lost = int((failed.array[inside] > 0).sum())
-        if lost:
-            notes.append(f"{model}: did not fit in {lost} of {count} voxels")
+        n_failed = int((did_not_fit.array[inside] > 0).sum())
+        if n_failed:
+            notes.append(f"{model}: did not fit in {n_failed} of {n_voxels} voxels")
+    # The initial area is NaN wherever the concentration is unknown.
     if "iauc60" in maps:
-        unknown = int((~np.isfinite(maps["iauc60"].array[inside])).sum())
-        if unknown:
+        n_unknown = int((~np.isfinite(maps["iauc60"].array[inside])).sum())
+        if n_unknown:
             notes.append(
-                f"concentration unknown (saturated signal or no baseline signal) in {unknown} of "
-                f"{count} voxels"
+                f"concentration unknown (saturated signal or no baseline signal) in {n_unknown} of "
+                f"{n_voxels} voxels"
             )
     return notes

@@ -39,6 +39,7 @@ BOUNDS: dict[ModelName, tuple[tuple[float, float, float], tuple[float, float, fl
     "brix": ((0.0, 1e-3, 0.0), (100.0, 100.0, 10.0)),
 }
 _CODE = {"tofts": kernels.TOFTS, "extended_tofts": kernels.EXTENDED_TOFTS, "brix": kernels.BRIX}
+# A parameter within this distance of a bound lies on the bound.
 _EDGE = 1e-9
 # Rates kep and kel (1/min) of a typical enhancing tissue. The refinement of a Brix fit starts from
 # these rates if the linear estimate cannot be used.
@@ -312,14 +313,19 @@ def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
     >>> fit.parameters["vp"].round(3).tolist(), fit.parameters["ktrans"].round(3).tolist()
     ([0.1], [0.2])
     """
-    usable, data = _usable(np.asarray(curves, float), len(inlet.at_frames))
+    usable, finite_curves = _usable(np.asarray(curves, float), len(inlet.at_frames))
+    # The integral of the input (mM min) up to each of its samples, by the trapezoid rule.
     steps = np.diff(inlet.times) / SECONDS_PER_MINUTE
-    area = np.concatenate([[0.0], np.cumsum(steps * (inlet.plasma[1:] + inlet.plasma[:-1]) / 2)])
-    design = np.stack([area, inlet.plasma], axis=1)[inlet.at_frames]
-    ktrans, vp = np.linalg.pinv(design) @ data.T  # the same pseudo-inverse fits all curves
+    input_area = np.concatenate(
+        [[0.0], np.cumsum(steps * (inlet.plasma[1:] + inlet.plasma[:-1]) / 2)]
+    )
+    design = np.stack([input_area, inlet.plasma], axis=1)[inlet.at_frames]
+    ktrans, vp = np.linalg.pinv(design) @ finite_curves.T  # the same pseudo-inverse fits all curves
     parameters = np.stack([ktrans, vp], axis=1)
-    outside = (ktrans <= _EDGE) | (ktrans >= KTRANS_MAX) | (vp < -_EDGE) | (vp >= 1)
-    return _rated_fit("patlak", data, parameters, outside | ~usable, usable, parameters @ design.T)
+    out_of_range = (ktrans <= _EDGE) | (ktrans >= KTRANS_MAX) | (vp < -_EDGE) | (vp >= 1)
+    return _rated_fit(
+        "patlak", finite_curves, parameters, out_of_range | ~usable, usable, parameters @ design.T
+    )
 
 
 def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) -> float:
@@ -338,27 +344,31 @@ def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) ->
         The delay in s, within 0.02 s of the least misfit near the best whole second.
     """
     candidates = np.arange(bounds[0], bounds[1] + 0.5)
-    best = float(candidates[int(np.argmin([misfit(float(d)) for d in candidates]))])
+    misfits = [misfit(float(delay)) for delay in candidates]
+    best = float(candidates[int(np.argmin(misfits))])
     low = max(best - 1.0, bounds[0])
     high = min(best + 1.0, bounds[1])
-    ratio = (np.sqrt(5.0) - 1) / 2
-    a = high - ratio * (high - low)
-    b = low + ratio * (high - low)
-    fa = misfit(a)
-    fb = misfit(b)
+    # Two delays divide the interval by the golden ratio. The interval is cut at the delay with the
+    # larger misfit. The other delay then divides the smaller interval by the golden ratio, too, so
+    # that each round computes one new misfit.
+    golden_ratio = (np.sqrt(5.0) - 1) / 2
+    lower_try = high - golden_ratio * (high - low)
+    upper_try = low + golden_ratio * (high - low)
+    lower_misfit = misfit(lower_try)
+    upper_misfit = misfit(upper_try)
     while high - low > 0.02:
-        if fa <= fb:
-            high = b
-            b = a
-            fb = fa
-            a = high - ratio * (high - low)
-            fa = misfit(a)
+        if lower_misfit <= upper_misfit:
+            high = upper_try
+            upper_try = lower_try
+            upper_misfit = lower_misfit
+            lower_try = high - golden_ratio * (high - low)
+            lower_misfit = misfit(lower_try)
         else:
-            low = a
-            a = b
-            fa = fb
-            b = low + ratio * (high - low)
-            fb = misfit(b)
+            low = lower_try
+            lower_try = upper_try
+            lower_misfit = upper_misfit
+            upper_try = low + golden_ratio * (high - low)
+            upper_misfit = misfit(upper_try)
     return float((low + high) / 2)
 
 
@@ -402,14 +412,18 @@ def curve_delays(
     delays = np.full(len(curves), bounds[0])
 
     def attempt(delay: float, tried: np.ndarray) -> None:
+        """Give the delay to those of the curves ``tried`` that it fits best so far."""
         residual = fit_extended_tofts(curves[tried], inlet_at(delay)).residual
-        better = tried[residual < smallest_error[tried]]
-        smallest_error[better] = residual[residual < smallest_error[tried]]
+        is_better = residual < smallest_error[tried]
+        better = tried[is_better]
+        smallest_error[better] = residual[is_better]
         delays[better] = delay
 
+    # The last whole step may lie beyond the upper bound, which is tried in its place.
     for delay in np.arange(bounds[0], bounds[1] + 0.5):
         attempt(min(float(delay), bounds[1]), np.arange(len(curves)))
     for step in (0.5, 0.25):
+        # Curves with the same best delay so far are tried together.
         centres = delays.copy()
         for centre in np.unique(centres):
             tried = np.flatnonzero(centres == centre)
@@ -457,26 +471,30 @@ def fit_each_at(
     >>> fit.parameters["ktrans"].round(3).tolist()
     [0.1, 0.1]
     """
-    distinct, group = np.unique(delays, return_inverse=True)
-    order = np.argsort(group, kind="stable")
-    ends = np.cumsum(np.bincount(group, minlength=len(distinct)))
+    distinct_delays, delay_number = np.unique(delays, return_inverse=True)
+    # Curves are put in the order of their delays, fitted in groups of one delay, and put back.
+    by_delay = np.argsort(delay_number, kind="stable")
+    ends = np.cumsum(np.bincount(delay_number, minlength=len(distinct_delays)))
     fits = []
-    for delay, members in zip(distinct, np.split(order, ends[:-1]), strict=True):
+    for delay, members in zip(distinct_delays, np.split(by_delay, ends[:-1]), strict=True):
         fits.append(fit(curves[members], inlet_at(float(delay))))
-    back = np.argsort(order, kind="stable")
+    original_order = np.argsort(by_delay, kind="stable")
     parameters = {}
     for name in fits[0].parameters:
-        parameters[name] = np.concatenate([of_delay.parameters[name] for of_delay in fits])[back]
+        parameters[name] = np.concatenate([of_delay.parameters[name] for of_delay in fits])[
+            original_order
+        ]
     return KineticFit(
-        parameters,
-        np.concatenate([of_delay.r2 for of_delay in fits])[back],
-        np.concatenate([of_delay.residual for of_delay in fits])[back],
-        np.concatenate([of_delay.failed for of_delay in fits])[back],
-        np.concatenate([of_delay.fitted for of_delay in fits])[back],
+        parameters=parameters,
+        r2=np.concatenate([of_delay.r2 for of_delay in fits])[original_order],
+        residual=np.concatenate([of_delay.residual for of_delay in fits])[original_order],
+        failed=np.concatenate([of_delay.failed for of_delay in fits])[original_order],
+        fitted=np.concatenate([of_delay.fitted for of_delay in fits])[original_order],
     )
 
 
 def _time_grid(inlet: InputFunction) -> TimeGrid:
+    """Return times (min) and input curve in the types for which the kernels are compiled."""
     minutes = inlet.times / SECONDS_PER_MINUTE
     dt = np.diff(minutes)
     # Steps (min) that should be equal differ in their last digits. They are rounded, so that
@@ -484,16 +502,22 @@ def _time_grid(inlet: InputFunction) -> TimeGrid:
     dt = np.round(dt, 12)
     frame_index = np.require(inlet.at_frames, np.int64, ["C", "W"])
     return TimeGrid(
-        minutes[frame_index], dt, np.require(inlet.plasma, float, ["C", "W"]), frame_index
+        times=minutes[frame_index],
+        dt=dt,
+        plasma=np.require(inlet.plasma, float, ["C", "W"]),
+        frame_index=frame_index,
     )
 
 
 def _brix_grid(times: np.ndarray, arrival: float) -> TimeGrid:
+    """Return the times in minutes from the arrival; the Brix model has no input curve."""
     minutes = (np.asarray(times, float) - arrival) / SECONDS_PER_MINUTE
-    return TimeGrid(minutes, np.zeros(0), np.zeros(0), np.arange(len(minutes)))
+    no_input = np.zeros(0)
+    return TimeGrid(minutes, dt=no_input, plasma=no_input, frame_index=np.arange(len(minutes)))
 
 
 def _model_curves(model: ModelName, parameters: np.ndarray, grid: TimeGrid) -> np.ndarray:
+    """Return a model's curve for each row of parameters, shape (n_curves, n_times)."""
     out = np.zeros((len(parameters), len(grid.frame_index)))
     parameters = np.require(parameters, float, ["C", "W"])
     kernels.curve_rows(_CODE[model], parameters, grid, VE_MIN, out)
@@ -507,7 +531,8 @@ def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
     if curves.ndim != 2 or curves.shape[1] != frames:
         raise CadError(f"curves of shape {curves.shape} do not match {frames} frames of the input")
     usable = np.isfinite(curves).all(axis=1)
-    return usable, curves if usable.all() else np.where(usable[:, None], curves, 0.0)
+    finite_curves = curves if usable.all() else np.where(usable[:, None], curves, 0.0)
+    return usable, finite_curves
 
 
 def _fit_curves(model: ModelName, curves: np.ndarray, grid: TimeGrid, refine: bool) -> KineticFit:
@@ -519,23 +544,25 @@ def _fit_curves(model: ModelName, curves: np.ndarray, grid: TimeGrid, refine: bo
     """
     # The curves are made writable. To numba, read-only arrays (such as the memory maps of parallel
     # workers) are another type, for which the functions would be compiled again.
-    usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.frame_index))
+    usable, finite_curves = _usable(np.require(curves, float, ["C", "W"]), len(grid.frame_index))
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
-    parameters, failed, fitted = estimate(model, data, grid)
+    parameters, failed, fitted = estimate(model, finite_curves, grid)
     # If an estimate failed or is refined below, its curve in ``fitted`` does not belong to the
-    # returned parameters. Such curves (``stale``) are computed again at the end.
-    stale = failed.copy()
+    # returned parameters. Such curves (``curve_is_stale``) are computed again at the end.
+    curve_is_stale = failed.copy()
     # A linear estimate outside the physical range says nothing about the tissue. If the curve
     # enhances, it is then fitted by the refinement within the bounds, even if the settings demand
     # no refinement.
-    again = np.ones(len(data), bool) if refine else failed & (parameters[:, 0] > 0)
-    again &= usable
-    if again.any():
-        parameters[again], failed[again] = _refine(model, data[again], parameters[again], grid)
-        stale |= again
-    if stale.any():
-        fitted[stale] = _model_curves(model, parameters[stale], grid)
-    return _rated_fit(model, data, parameters, failed | ~usable, usable, fitted)
+    to_refine = np.ones(len(finite_curves), bool) if refine else failed & (parameters[:, 0] > 0)
+    to_refine &= usable
+    if to_refine.any():
+        parameters[to_refine], failed[to_refine] = _refine(
+            model, finite_curves[to_refine], parameters[to_refine], grid
+        )
+        curve_is_stale |= to_refine
+    if curve_is_stale.any():
+        fitted[curve_is_stale] = _model_curves(model, parameters[curve_is_stale], grid)
+    return _rated_fit(model, finite_curves, parameters, failed | ~usable, usable, fitted)
 
 
 def _estimate_tofts(
@@ -546,9 +573,11 @@ def _estimate_tofts(
     Where the parameters left their range, the returned curve of the model is not valid.
     """
     extended = model == "extended_tofts"
-    area = np.concatenate([[0.0], np.cumsum(0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1]))])[
-        grid.frame_index
-    ]
+    # The integral of the input (mM min) up to each frame, by the trapezoid rule.
+    areas_of_steps = 0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1])
+    area = np.concatenate([[0.0], np.cumsum(areas_of_steps)])[grid.frame_index]
+    # The curve is fitted as a sum of these rows and of its own integral. The extended model has the
+    # input itself as a row, because plasma fills a part of the voxel.
     design = np.stack([grid.plasma[grid.frame_index], area]) if extended else area[None]
     coefficients = np.zeros((len(data), 3))
     kernels.linear_rows(design, data, grid.times, len(design) + 1, coefficients)
@@ -570,35 +599,42 @@ def _estimate_brix(
     The parameters are an amplitude and the rates kep and kel. A linear fit gives the sum and the
     product of the two rates, which are the roots of k^2 - sum k + product.
     """
-    after = np.clip(grid.times, 0.0, None)
+    minutes_after = np.clip(grid.times, 0.0, None)
     # Only samples after the arrival of the bolus follow the Brix model. Earlier samples are noise,
     # and are set to zero.
-    late = np.where(grid.times > 0, data, 0.0)
+    data_after = np.where(grid.times > 0, data, 0.0)
     coefficients = np.zeros((len(data), 3))
-    kernels.linear_rows(after[None], late, grid.times, 3, coefficients)
+    kernels.linear_rows(minutes_after[None], data_after, grid.times, 3, coefficients)
+    # Where the linear fit has no solution, its coefficients are NaN. Zeros let the computation go
+    # on for all curves at once; these estimates fail below.
     singular = ~np.isfinite(coefficients).all(axis=1)
     coefficients[singular] = 0.0
-    total = -coefficients[:, 1]
-    product = -coefficients[:, 2]
-    root = np.sqrt(np.clip(total**2 / 4 - product, 0.0, None))
+    rate_sum = -coefficients[:, 1]
+    rate_product = -coefficients[:, 2]
+    # Noise may make the root imaginary; both rates are then half of their sum.
+    half_difference = np.sqrt(np.clip(rate_sum**2 / 4 - rate_product, 0.0, None))
     lower, upper = map(np.array, BOUNDS["brix"])
-    rates = np.stack([total / 2 + root, total / 2 - root], axis=1)
-    clipped = np.clip(rates, lower[1:], upper[1:])
-    at_edge = (np.abs(clipped - rates) > _EDGE).any(axis=1)
-    # With these two rates, the model's curve is the amplitude times ``unit``. The amplitude is
-    # fitted by least squares.
-    unit = _model_curves("brix", np.column_stack([np.ones(len(data)), clipped]), grid)
-    power = (unit**2).sum(axis=1)
-    amount = (unit * late).sum(axis=1) / np.where(power > 0, power, 1.0)
-    amplitude = np.clip(amount, lower[0], upper[0])
-    failed = singular | at_edge | (amplitude != amount)
-    parameters = np.column_stack([amplitude, clipped])
+    rates = np.stack([rate_sum / 2 + half_difference, rate_sum / 2 - half_difference], axis=1)
+    clipped_rates = np.clip(rates, lower[1:], upper[1:])
+    out_of_range = (np.abs(clipped_rates - rates) > _EDGE).any(axis=1)
+    # With these two rates, the model's curve is the amplitude times ``unit_curves``. The amplitude
+    # is fitted by least squares.
+    unit_curves = _model_curves("brix", np.column_stack([np.ones(len(data)), clipped_rates]), grid)
+    power = (unit_curves**2).sum(axis=1)
+    fitted_amplitude = (unit_curves * data_after).sum(axis=1) / np.where(power > 0, power, 1.0)
+    amplitude = np.clip(fitted_amplitude, lower[0], upper[0])
+    failed = singular | out_of_range | (amplitude != fitted_amplitude)
+    parameters = np.column_stack([amplitude, clipped_rates])
+
+    # A failed estimate is replaced by a start for the refinement. A curve that rises above the
+    # noise before the bolus starts from typical rates, another one from no enhancement.
     noise = np.sqrt((np.where(grid.times > 0, 0.0, data) ** 2).sum(axis=1))
     noise /= np.sqrt(max(int((grid.times <= 0).sum()), 1))
-    level = late.sum(axis=1) / max(int((grid.times > 0).sum()), 1)
-    parameters[failed, 0] = np.where(level > noise, late.max(axis=1), 0.0)[failed]
-    parameters[failed, 1:] = np.where((level > noise)[:, None], _BRIX_START, lower[1:])[failed]
-    return parameters, failed, amplitude[:, None] * unit
+    mean_level = data_after.sum(axis=1) / max(int((grid.times > 0).sum()), 1)
+    enhances = mean_level > noise
+    parameters[failed, 0] = np.where(enhances, data_after.max(axis=1), 0.0)[failed]
+    parameters[failed, 1:] = np.where(enhances[:, None], _BRIX_START, lower[1:])[failed]
+    return parameters, failed, amplitude[:, None] * unit_curves
 
 
 def _refine(
@@ -613,8 +649,8 @@ def _refine(
     lower, upper = map(np.array, BOUNDS[model])
     converged = np.zeros(len(data), np.uint8)
     kernels.refine_rows(_CODE[model], data, refined, lower, upper, grid, converged)
-    n = len(PARAMETERS[model])
-    on_bound = (refined[:, :n] >= upper[:n] - _EDGE).any(axis=1)
+    n_parameters = len(PARAMETERS[model])
+    on_bound = (refined[:, :n_parameters] >= upper[:n_parameters] - _EDGE).any(axis=1)
     # The third parameter (vp or kel) may well be zero. But the fit failed if one of the first two
     # parameters is at its lower bound: Ktrans or ve, or Brix's amplitude or kep.
     on_bound |= (refined[:, :2] <= lower[:2] + _EDGE).any(axis=1)
@@ -643,10 +679,15 @@ def _rated_fit(
     # A product with this column is NaN for curves that are not usable, and unchanged for others.
     one_or_nan = np.where(usable, 1.0, np.nan)
     values = {}
-    for i, name in enumerate(PARAMETERS[model]):
-        values[name] = parameters[:, i] * one_or_nan
+    for number, name in enumerate(PARAMETERS[model]):
+        values[name] = parameters[:, number] * one_or_nan
     if "ve" in values:
+        # A Ktrans of 0 goes with a ve of 0, which would be a division by 0.
         values["kep"] = values["ktrans"] / np.maximum(values["ve"], VE_MIN)
     return KineticFit(
-        values, r2 * one_or_nan, error * one_or_nan, failed, fitted * one_or_nan[:, None]
+        parameters=values,
+        r2=r2 * one_or_nan,
+        residual=error * one_or_nan,
+        failed=failed,
+        fitted=fitted * one_or_nan[:, None],
     )

@@ -12,6 +12,7 @@ SECONDS_PER_MINUTE = 60.0
 # must also be at least MIN_RISE_SD standard deviations of the frames before it.
 MIN_RISE = 0.05
 MIN_RISE_SD = 5.0
+# Number of frames before the arrival above which the last of them can be spared.
 _SAFE_BASELINE = 3
 _PARTS = 4  # an arrival is tried at every quarter of the interval between two frames
 
@@ -70,19 +71,22 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
     if not np.isfinite(curve).all():
         raise CadError("the mean dynamic curve holds values that are not numbers")
     arrival = float(bolus_arrival(times, curve[None])[0])
+    # The term 1e-9 counts a frame at the arrival, which has no contrast agent yet.
     n_baseline = int(np.searchsorted(times, arrival + 1e-9))
     # The curve is fitted by a constant and then a straight rise, and ``arrival`` is the corner
     # between them. The first contrast agent comes a little before the corner. If there are enough
     # frames, the last frame before the corner is therefore not used for the baseline.
-    n_baseline -= n_baseline > _SAFE_BASELINE
-    smooth = np.convolve(curve, np.ones(3) / 3, mode="valid")
-    level = float(curve[:n_baseline].mean()) if n_baseline else float(curve[0])
+    if n_baseline > _SAFE_BASELINE:
+        n_baseline -= 1
+    # The rise is that of the mean of three frames, so that one noisy frame is no bolus.
+    smoothed_curve = np.convolve(curve, np.ones(3) / 3, mode="valid")
+    baseline = float(curve[:n_baseline].mean()) if n_baseline else float(curve[0])
     noise = float(curve[:n_baseline].std(ddof=1)) if n_baseline > 2 else 0.0
-    rise = float(smooth.max()) - level
-    if level <= 0 or rise < MIN_RISE * level or rise < MIN_RISE_SD * noise:
+    rise = float(smoothed_curve.max()) - baseline
+    if baseline <= 0 or rise < MIN_RISE * baseline or rise < MIN_RISE_SD * noise:
         raise CadError(
             f"no bolus is seen: the mean signal rises by {rise:.3g} from a baseline of "
-            f"{level:.3g} (baseline noise {noise:.2g}); at least {MIN_RISE:.0%} and "
+            f"{baseline:.3g} (baseline noise {noise:.2g}); at least {MIN_RISE:.0%} and "
             f"{MIN_RISE_SD:g} times the noise are needed",
             hint="check that this is the dynamic series, its frame order and the gland mask",
         )
@@ -170,28 +174,31 @@ def semiquantitative(
     ([1.5], [10.0])
     """
     signal = np.asarray(signal, float)
-    after = np.flatnonzero(times >= arrival)
-    if not len(after):
+    frames_after = np.flatnonzero(times >= arrival)
+    if not len(frames_after):
         raise CadError(f"no frame follows the bolus arrival at {arrival:.1f} s")
     baseline = np.asarray(baseline, float)
-    late = signal[:, after]
-    peak = after[np.argmax(late, axis=1)]
-    gain = np.maximum(late.max(axis=1) - baseline, 0.0)
+    signal_after = signal[:, frames_after]
+    peak = frames_after[np.argmax(signal_after, axis=1)]
+    maximum_enhancement = np.maximum(signal_after.max(axis=1) - baseline, 0.0)
+    # Where the baseline is 0, as in air, nothing can be divided by it. Relative values are 0 there.
     positive = baseline > 0
-    safe = np.where(positive, baseline, 1.0)
-    relative = np.where(positive, gain / safe, 0.0)
-    enhancement = np.where(positive[:, None], signal / safe[:, None] - 1.0, 0.0)
-    enhances = gain > 0
-    to_peak = np.where(enhances, np.maximum(times[peak] - arrival, 0.0), 0.0)
-    minutes = to_peak / SECONDS_PER_MINUTE
+    divisor = np.where(positive, baseline, 1.0)
+    relative_enhancement = np.where(positive, maximum_enhancement / divisor, 0.0)
+    relative_curve = np.where(positive[:, None], signal / divisor[:, None] - 1.0, 0.0)
+    enhances = maximum_enhancement > 0
+    seconds_to_peak = np.where(enhances, np.maximum(times[peak] - arrival, 0.0), 0.0)
+    minutes = seconds_to_peak / SECONDS_PER_MINUTE
+    # A peak at the arrival itself has no time in which the curve rises, and no wash-in.
+    wash_in = np.where(minutes > 0, relative_enhancement / np.where(minutes > 0, minutes, 1.0), 0.0)
     return {
         "baseline_signal": baseline,
         "bolus_arrival": np.where(enhances, bolus_arrival(times, signal) - arrival, 0.0),
-        "maximum_enhancement": gain,
-        "relative_enhancement": relative,
-        "time_to_peak": to_peak,
-        "wash_in": np.where(minutes > 0, relative / np.where(minutes > 0, minutes, 1.0), 0.0),
-        "wash_out": np.where(enhances, _slope_from(times, enhancement, peak), 0.0),
+        "maximum_enhancement": maximum_enhancement,
+        "relative_enhancement": relative_enhancement,
+        "time_to_peak": seconds_to_peak,
+        "wash_in": wash_in,
+        "wash_out": np.where(enhances, _slope_from(times, relative_curve, peak), 0.0),
     }
 
 
@@ -230,73 +237,85 @@ def initial_area(
     """
     times = np.asarray(times, float)
     end = arrival + duration
-    if end > times[-1] + 1e-6:
+    if end > times[-1] + 1e-6:  # more than a rounding error beyond the last frame
         raise CadError(
             f"the initial area over {duration:g} s needs frames until {end:.1f} s, the series "
             f"ends at {times[-1]:.1f} s"
         )
-    inner = times[(times > arrival) & (times < end)]
-    knots = np.concatenate([[max(arrival, times[0])], inner, [end]])
-    before = np.clip(np.searchsorted(times, knots, side="right") - 1, 0, len(times) - 2)
-    share = (knots - times[before]) / (times[before + 1] - times[before])
+    frames_between = times[(times > arrival) & (times < end)]
+    corners = np.concatenate([[max(arrival, times[0])], frames_between, [end]])
+    # Each corner lies between two frames; the last one, at the last frame, counts to the frames
+    # before it.
+    frame_before = np.clip(np.searchsorted(times, corners, side="right") - 1, 0, len(times) - 2)
+    share_of_next = (corners - times[frame_before]) / (
+        times[frame_before + 1] - times[frame_before]
+    )
     # The area under a curve is a weighted sum of its frames. The weights are the same for all
     # curves, so that one matrix product gives all areas.
-    step = np.diff(knots)
-    width = 0.5 * (np.concatenate([[0.0], step]) + np.concatenate([step, [0.0]]))
+    intervals = np.diff(corners)
+    # By the trapezoid rule, a corner counts half of the interval before it and half of the interval
+    # after it. The value at a corner is shared between the frames on either side of it.
+    width = 0.5 * (np.concatenate([[0.0], intervals]) + np.concatenate([intervals, [0.0]]))
     weight = np.zeros(len(times))
-    np.add.at(weight, before, width * (1 - share))
-    np.add.at(weight, before + 1, width * share)
+    np.add.at(weight, frame_before, width * (1 - share_of_next))
+    np.add.at(weight, frame_before + 1, width * share_of_next)
     return np.asarray(curves, float) @ weight
 
 
 def _slope_from(times: np.ndarray, curves: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Return the least-squares slope (1/min) of each curve from its own frame ``first`` on."""
-    late = np.arange(len(times)) >= first[:, None]
-    count = late.sum(axis=1)
+    from_first = np.arange(len(times)) >= first[:, None]
+    n_frames = from_first.sum(axis=1)
     minutes = np.asarray(times, float) / SECONDS_PER_MINUTE
-    offset = np.where(late, minutes - ((late * minutes).sum(axis=1) / count)[:, None], 0.0)
-    power = (offset**2).sum(axis=1)
-    return np.where(count > 1, (offset * curves).sum(axis=1) / np.where(power > 0, power, 1.0), 0.0)
+    mean_minutes = (from_first * minutes).sum(axis=1) / n_frames
+    offset = np.where(from_first, minutes - mean_minutes[:, None], 0.0)
+    squares = (offset**2).sum(axis=1)
+    slope = (offset * curves).sum(axis=1) / np.where(squares > 0, squares, 1.0)
+    return np.where(n_frames > 1, slope, 0.0)  # one frame has no slope
 
 
 @njit(cache=True)
 def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
+    """Write the arrival of the bolus in each curve (s) into ``out``, as :func:`bolus_arrival` says.
+
+    A curve that only falls arrives at the first frame, and a constant curve at the last.
+    """
     n_times = len(times)
-    for v in range(len(curves)):
-        y = curves[v]
-        first_level = y[0]
+    for curve in range(len(curves)):
+        signal = curves[curve]
+        first_level = signal[0]
         lowest = top = first_level
-        for i in range(1, n_times):
-            lowest = min(lowest, y[i])
-            top = max(top, y[i])
+        for frame in range(1, n_times):
+            lowest = min(lowest, signal[frame])
+            top = max(top, signal[frame])
         # Only the rise of the curve is fitted, without plateau and wash-out. The fit therefore ends
         # where the curve reaches 60 % of its largest enhancement.
         last = 0
-        while last < n_times - 1 and y[last] < first_level + 0.6 * (top - first_level):
+        while last < n_times - 1 and signal[last] < first_level + 0.6 * (top - first_level):
             last += 1
         if top <= first_level:
-            out[v] = times[n_times - 1] if top <= lowest else times[0]
+            out[curve] = times[n_times - 1] if top <= lowest else times[0]
             continue
-        n = last + 1
-        best = np.inf
-        out[v] = times[0]
+        n_fitted = last + 1
+        least_cost = np.inf
+        out[curve] = times[0]
         for start in range(max(last, 1)):
             for step in range(_PARTS):
                 corner = times[start] + (times[start + 1] - times[start]) * step / _PARTS
                 # The sums below give the least-squares fit of level + slope * max(0, t - corner).
                 sx = sy = sxx = sxy = syy = 0.0
-                for i in range(n):
-                    x = max(0.0, times[i] - corner)
+                for frame in range(n_fitted):
+                    x = max(0.0, times[frame] - corner)
                     sx += x
-                    sy += y[i]
+                    sy += signal[frame]
                     sxx += x * x
-                    sxy += x * y[i]
-                    syy += y[i] * y[i]
+                    sxy += x * signal[frame]
+                    syy += signal[frame] * signal[frame]
                 # The fitted slope is cxy / cxx. The sum of squares that remains, ``cost``, is syy -
                 # sy^2 / n - cxy^2 / cxx.
-                cxx = sxx - sx * sx / n
-                cxy = sxy - sx * sy / n
-                cost = syy - sy * sy / n
+                cxx = sxx - sx * sx / n_fitted
+                cxy = sxy - sx * sy / n_fitted
+                cost = syy - sy * sy / n_fitted
                 if cxx > 0:
                     if cxy <= 0:  # a curve that falls after the corner shows no bolus there
                         continue
@@ -304,6 +323,6 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
                 # If several corners have the same cost, as in a flat part of the curve, the
                 # earliest corner is taken. Without the small margin, rounding errors would decide
                 # between them.
-                if cost < best - 1e-12 * abs(syy):
-                    best = cost
-                    out[v] = corner
+                if cost < least_cost - 1e-12 * abs(syy):
+                    least_cost = cost
+                    out[curve] = corner

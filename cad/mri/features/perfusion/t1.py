@@ -15,6 +15,7 @@ T1_MAX_S = 10.0
 # et al., Magn Reson Med 52 (2004) 679 (3 T).
 T1_TISSUE_S = {1.5: 1.317, 3.0: 1.6}
 T1_BLOOD_S = {1.5: 1.441, 3.0: 1.664}
+# How often the fit of T1 is repeated with weights from the fit before.
 _REWEIGHTINGS = 3
 
 
@@ -109,22 +110,37 @@ def fit_t1(
     """
     signals = np.asarray(signals, float)
     notes = _check_flip_angles(signals, flip_angles, repetition_time)
-    angles = np.deg2rad(np.asarray(flip_angles, float)).reshape(-1, *[1] * (signals.ndim - 1))
-    angles = angles if b1 is None else angles * np.asarray(b1, float)
+    # The flip angles get axes of length 1 behind their own, so that each goes with all voxels.
+    voxel_axes = [1] * (signals.ndim - 1)
+    angles = np.deg2rad(np.asarray(flip_angles, float)).reshape(-1, *voxel_axes)
+    if b1 is not None:
+        angles = angles * np.asarray(b1, float)
     usable = np.isfinite(signals).all(axis=0) & (signals > 0).all(axis=0)
-    safe = np.where(usable, signals, 1.0)
-    e1, scale = _linear(safe, angles)
+    # A placeholder of 1 keeps the formulas free of errors where a signal is not positive. The
+    # result is replaced there, because ``failed`` is True.
+    usable_signals = np.where(usable, signals, 1.0)
+    e1, s0 = _linear(usable_signals, angles)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # E1 = exp(-TR / T1) lies between 0 and 1 for every T1. Comparisons with NaN are False, so
+        # that a voxel with another E1 counts as failed.
         t1 = -repetition_time / np.log(np.where((e1 > 0) & (e1 < 1), e1, np.nan))
         failed = ~(usable & (t1 >= T1_MIN_S) & (t1 <= T1_MAX_S))
-    model = scale * np.sin(angles) * (1 - e1) / (1 - e1 * np.cos(angles))
-    spread = ((safe - safe.mean(axis=0)) ** 2).sum(axis=0)
-    misfit = ((safe - model) ** 2).sum(axis=0)
-    r2 = np.where(spread > 0, 1 - misfit / np.where(spread > 0, spread, 1.0), 0.0)
-    return T1Fit(np.where(failed, np.nan, t1), scale, np.where(failed, 0.0, r2), failed, notes)
+    model = s0 * np.sin(angles) * (1 - e1) / (1 - e1 * np.cos(angles))
+    variation = ((usable_signals - usable_signals.mean(axis=0)) ** 2).sum(axis=0)
+    misfit = ((usable_signals - model) ** 2).sum(axis=0)
+    # R2 of signals that are all equal would be a division by 0; it counts as 0.
+    r2 = np.where(variation > 0, 1 - misfit / np.where(variation > 0, variation, 1.0), 0.0)
+    return T1Fit(
+        t1=np.where(failed, np.nan, t1),
+        s0=s0,
+        r2=np.where(failed, 0.0, r2),
+        failed=failed,
+        notes=notes,
+    )
 
 
 def _check_flip_angles(signals: np.ndarray, flip_angles: np.ndarray, tr: float) -> tuple[str, ...]:
+    """Refuse flip angles (degrees) and repetition times (s) that give no T1; return notes."""
     angles = np.asarray(flip_angles, float)
     if len(angles) != len(signals):
         raise CadError(f"{len(signals)} flip-angle images but {len(angles)} flip angles")
@@ -134,13 +150,14 @@ def _check_flip_angles(signals: np.ndarray, flip_angles: np.ndarray, tr: float) 
         )
     if not ((angles > 0) & (angles < 180)).all():
         raise CadError(f"flip angles lie between 0 and 180 degrees, found {angles.tolist()}")
-    different = len(np.unique(np.round(angles, 3)))
-    if different < 2:
+    # Angles that differ only in digits beyond the third are the same angle, as headers round it.
+    n_different = len(np.unique(np.round(angles, 3)))
+    if n_different < 2:
         raise CadError(
             f"T1 needs at least two different flip angles, found {angles.tolist()} degrees",
             hint="use a fixed T1 (t1: fixed) for this study",
         )
-    if different == 2:
+    if n_different == 2:
         return ("T1 from two flip angles only: no residual tells whether the fit is right",)
     return ()
 
@@ -152,20 +169,23 @@ def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.nda
     """
     y = signals / np.sin(angles)
     x = signals / np.tan(angles)
-    e1 = np.full(signals.shape[1:], 0.995)
+    e1 = np.full(signals.shape[1:], 0.995)  # a typical value, for the first weights
     intercept = np.ones_like(e1)
     for _ in range(_REWEIGHTINGS + 1):
         # Each weight is the inverse variance of S / sin a, for the signal S at the flip angle a. It
         # is computed with the E1 of the iteration before (method of Chang).
+        # The limit below 1 keeps the divisor above 0 at small angles.
         weight = (np.sin(angles) / (1 - np.clip(e1, 0.0, 0.99999) * np.cos(angles))) ** 2
-        total = weight.sum(axis=0)
-        mx = (weight * x).sum(axis=0) / total
-        my = (weight * y).sum(axis=0) / total
-        sxx = (weight * (x - mx) ** 2).sum(axis=0)
-        sxy = (weight * (x - mx) * (y - my)).sum(axis=0)
+        weight_sum = weight.sum(axis=0)
+        mean_x = (weight * x).sum(axis=0) / weight_sum
+        mean_y = (weight * y).sum(axis=0) / weight_sum
+        sxx = (weight * (x - mean_x) ** 2).sum(axis=0)
+        sxy = (weight * (x - mean_x) * (y - mean_y)).sum(axis=0)
+        # The slope of the line is E1. Without any spread along x there is no slope.
         e1 = np.where(sxx > 0, sxy / np.where(sxx > 0, sxx, 1.0), 0.0)
-        intercept = my - e1 * mx
+        intercept = mean_y - e1 * mean_x
     # The fitted line is S / sin a = E1 S / tan a + S0 (1 - E1). Its intercept divided by 1 - E1 is
     # S0.
-    gap = 1 - e1
-    return e1, intercept / np.where(np.abs(gap) > 1e-12, gap, 1e-12)
+    # Where E1 is 1 the fit has failed, and only the division by 0 must be avoided.
+    one_minus_e1 = 1 - e1
+    return e1, intercept / np.where(np.abs(one_minus_e1) > 1e-12, one_minus_e1, 1e-12)
