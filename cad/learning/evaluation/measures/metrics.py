@@ -708,7 +708,7 @@ def _weighted_sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _in_units_of_largest(values: np.ndarray) -> np.ndarray:
     largest = values.max(initial=0.0)
-    return values / largest if largest > 0 else values
+    return np.asarray(values / largest) if largest > 0 else values
 
 
 def _quotient(share: np.ndarray, whole: np.ndarray) -> np.ndarray:
