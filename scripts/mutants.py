@@ -11,6 +11,11 @@ A file of tests takes 7 seconds to start and 0.5 to run, so that programs that s
 each mutant (cosmic-ray) take too long. mutmut leaves out decorated functions and the top level of a
 module, such as the limits of a decision. Here the libraries are loaded once, and each mutant runs
 in a fork that loads this package with the one module changed.
+
+``cad`` checks files of strangers in a child process with limits. That child would load the module
+from the disk, where it is not changed. So in the fork the checks run without a child, as they do
+within such a child. Tests of the limits themselves (a crash, the memory, the time) cannot guard a
+module here.
 """
 
 from __future__ import annotations
@@ -285,6 +290,7 @@ def tried(
             os.dup2(silence, 1)
             os.dup2(silence, 2)
             sys.meta_path.insert(0, _Changed(module, path, compile(tree, str(path), "exec")))
+            _run_checks_here()
             import pytest
 
             status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
@@ -292,6 +298,12 @@ def tried(
             os._exit(status)
     _, code, usage = os.wait4(child, 0)
     return code == 0, usage.ru_utime + usage.ru_stime
+
+
+def _run_checks_here() -> None:
+    """Let this process check files of strangers itself, and start no child that does it."""
+    limited = importlib.import_module("cad.base.processes.limited")
+    limited._state["limited"] = True
 
 
 def run_module(module: str, facts: dict[str, Any], mutants: Sequence[Mutant]) -> list[Mutant]:

@@ -64,15 +64,21 @@ for mutant in mutants_of(source):
         for tree in (ast.parse(source), mutant.tree):
             print(tried("cad.base.terms.text", tree, [{test!r}], 60)[0], flush=True)
 """
+CALLED = {
+    "at once": "side_of_half(0.5)",
+    "as a file of strangers is checked": "call_limited(side_of_half, 0.5, seconds=9, gigabytes=1)",
+}
 
 
-def test_a_change_of_a_limit_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", CALLED)
+def test_a_change_of_a_limit_is_noticed(tmp_path: Path, how: str) -> None:
     """In a process of its own: this one has loaded the module, and runs tests already."""
     test = tmp_path / "test_half.py"
     test.write_text(
+        "from cad.base.processes.limited import call_limited\n"
         "from cad.base.terms.text import side_of_half\n\n\n"
         "def test_one_half_is_on_neither_side():\n"
-        "    assert side_of_half(0.5) == 'equivocal'\n"
+        f"    assert {CALLED[how]} == 'equivocal'\n"
     )
     calls = CALLS.format(scripts=str(ROOT / "scripts"), test=str(test))
     done = subprocess.run(

@@ -142,6 +142,7 @@ def test_ones_own_pirads_table_is_checked() -> None:
         [0, 1] * 9 + [1],  # nineteen prove nothing
         [1, 2, 3, 4, 5],
         [0.5, 2.5] * 20,  # neither shares nor steps of five
+        [0.5, 2],  # one score is above every share
     ],
 )
 def test_scores_that_may_be_percents_are_taken(scores: list[float]) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -27,6 +30,7 @@ from cad.run.model.bundle import (
     FILES,
     HASHES,
     Bundle,
+    check_training,
     load_bundle,
     prove,
     save_bundle,
@@ -177,6 +181,45 @@ def test_rows_are_scored_by_name_and_refused_by_row_and_column() -> None:
     assert Path(told[0].filename) == Path(__file__)
 
 
+def test_a_missing_value_is_refused_by_row_column_and_way_out() -> None:
+    bundle = in_memory()
+    rows = bundle.training.iloc[:6].copy()
+    assert bundle.unfilled(rows) is None
+    rows.iloc[2, 1] = np.nan
+    rows.iloc[4, 3] = np.nan
+    assert bundle.unfilled(rows) == (2, FEATURES[1])
+    with pytest.raises(CadError) as refused:
+        bundle.probability(rows)
+    assert refused.value.problem == (
+        f"row 3 cannot be scored: {FEATURES[1]} is missing, and m fills no missing values"
+    )
+    assert refused.value.hint.endswith("a pipeline that begins with scikit-learn's SimpleImputer")
+
+
+def test_a_model_that_fills_missing_values_scores_a_row_that_lacks_one() -> None:
+    _, X = taught()
+    steps = [("fill", SimpleImputer()), ("learner", ProbabilisticSVC())]
+    estimator = Pipeline(steps).fit(X, (X[:, 0] > 0).astype(float))
+    bundle = replace(in_memory(), estimator=estimator)
+    rows = bundle.training.copy()
+    rows.iloc[2, 1] = np.nan
+    assert bundle.unfilled(rows) is None
+    np.testing.assert_array_equal(
+        bundle.probability(rows), estimator.predict_proba(rows.to_numpy())[:, 1]
+    )
+
+
+def test_no_rows_and_a_column_that_was_never_measured_are_unlike_nothing() -> None:
+    bundle = in_memory()
+    far = bundle.training.assign(w=50.0)
+    assert bundle.unlike(bundle.training.iloc[:0]) == []
+    assert bundle.unlike(far)[0].startswith("w: ")
+    without_one = replace(bundle, training=bundle.training.assign(w=np.nan))
+    assert without_one.unlike(far) == []
+    without_any = replace(bundle, training=bundle.training * np.nan)
+    assert without_any.unlike(far) == []
+
+
 Change = Callable[[dict[str, bytes]], None]
 
 
@@ -187,12 +230,16 @@ def reference(X: np.ndarray, probability: np.ndarray) -> Change:
     return change
 
 
-def features(value: object) -> Change:
+def entry(name: str, value: object) -> Change:
     def change(contents: dict[str, bytes]) -> None:
         metadata = json.loads(contents["metadata.json"])
-        contents["metadata.json"] = json.dumps({**metadata, "features": value}).encode()
+        contents["metadata.json"] = json.dumps({**metadata, name: value}).encode()
 
     return change
+
+
+def features(value: object) -> Change:
+    return entry("features", value)
 
 
 def training(change_table: Callable[[pd.DataFrame], pd.DataFrame]) -> Change:
@@ -219,8 +266,9 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "features no list": (features("abcd"), "`features` must be a list of names"),
     "features no names": (features([1, 2, 3, 4]), "`features` must be a list of names"),
     "one feature no name": (features(["a", "b", "c", 4]), "`features` must be a list of names"),
-    "a feature twice": (features(["w", "w", "x", "y"]), "w"),
-    "fewer features": (features(FEATURES[:3]), "."),
+    "a feature twice": (features(["w", "w", "x", "y"]), "two columns are called 'w'"),
+    "fewer features": (features(FEATURES[:3]), "takes 4 columns, and would be given 3"),
+    "scores without a scale": (entry("table", {"scores": ["r1"]}), "scores and not their scale"),
     "one row": (reference(np.zeros(4), HALF), r"reference rows of shape \(4,\) for 4 features"),
     "three dimensions": (reference(np.zeros((5, 4, 1)), HALF), r"shape \(5, 4, 1\)"),
     "three columns": (reference(np.zeros((5, 3)), HALF), r"shape \(5, 3\) for 4"),
@@ -401,6 +449,49 @@ def test_training_rows_that_no_training_writes_are_refused(
     sign(folder)
     with pytest.raises(CadError, match=f"training table.*{problem}"):
         load_bundle(folder)
+
+
+def five_rows(**columns: object) -> pd.DataFrame:
+    """Return a training table of five rows, with some columns replaced or added."""
+    return pd.DataFrame(taught()[1][:5], columns=FEATURES).assign(**columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"w": [0, 0, 2e100, 0, -np.inf]}, "'w' has 2e+100 in row 3: expected a number of at most"),
+        ({"w": [0, 0, np.nan, 0, np.nan]}, "'w' has no value in row 3, and the model fills no"),
+        ({"y": [0, 1, 1.5, 1, -2]}, "'y' has 1.5 in row 3: expected a number from 0 to 1"),
+        ({"y": [0, 1, -0.5, 1, 2]}, "'y' has -0.5 in row 3: expected a number from 0 to 1"),
+        ({"y": [0, 1, np.nan, 1, 0]}, "'y' has nan in row 3: expected a number from 0 to 1"),
+        ({"p": [0, np.nan, 1.5, 1, 7]}, "'p' has 1.5 in row 3: expected a number from 0 to 1"),
+        ({"y": 1.0, "readers_mean": [0, 1, 1, 1, 2]}, "'readers_mean' has 2 in row 5"),
+        ({"truth": 1.0, "readers_mean": "high"}, "'readers_mean' holds no numbers"),
+    ],
+)
+def test_a_wrong_training_value_is_named_by_column_and_row(
+    columns: dict[str, object], problem: str
+) -> None:
+    """The first of several; good columns before the wrong one hide nothing."""
+    with pytest.raises(CadError, match=re.escape(problem)):
+        check_training(five_rows(**columns), {"features": FEATURES}, taught()[0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "metadata"),
+    [
+        ({"w": [1e100, -1e100, 0, 0, 0]}, {}),
+        ({"y": [0, 1, 0.5, 1, 0], "truth": [0, 1, np.nan, 1, 0]}, {}),
+        ({"y": [False, True, True, True, False]}, {}),
+        ({"truth": [7, -3, 0, 0, 0]}, {"features": [*FEATURES, "truth"]}),
+        ({"w": [0, 0, np.nan, 0, np.nan]}, {"pipeline": {}}),
+    ],
+    ids=["largest", "ends of the scale", "yes and no", "a feature called truth", "of a pipeline"],
+)
+def test_training_rows_at_the_edge_of_the_rules_are_taken(
+    columns: dict[str, object], metadata: dict[str, Any]
+) -> None:
+    check_training(five_rows(**columns), {"features": FEATURES, **metadata}, taught()[0])
 
 
 def test_training_rows_may_lack_what_was_not_known(folder: Path) -> None:

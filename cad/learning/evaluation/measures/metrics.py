@@ -280,6 +280,9 @@ def partial_auc(
     """
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], found {max_fpr}")
+    if not len(y):
+        # Without this line the area would be the sum of no steps, which is 0.
+        return np.full(len(weight), np.nan)
     true, false = cumulative(y, s, weight)
     false_positive_rate = _quotient(false, false[:, -1:])
     true_positive_rate = _quotient(true, true[:, -1:])
@@ -463,6 +466,9 @@ def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.n
     >>> alignment_error([0.2, 0.4], [0.1, 0.2])
     0.0
     """
+    # The squares of very small numbers are 0, or have few digits left.
+    t = _in_units_of_largest(t)
+    q = _in_units_of_largest(q)
     product = _weighted_sum(weight, t * q)
     lengths = np.sqrt(_weighted_sum(weight, t * t) * _weighted_sum(weight, q * q))
     return 1 - _quotient(product, lengths)
@@ -725,6 +731,11 @@ def _weighted_sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
     on the number of threads.
     """
     return np.asarray((weight * values).sum(axis=1))
+
+
+def _in_units_of_largest(values: np.ndarray) -> np.ndarray:
+    largest = values.max(initial=0.0)
+    return np.asarray(values / largest) if largest > 0 else values
 
 
 def _quotient(share: np.ndarray, whole: np.ndarray) -> np.ndarray:
