@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from scipy.special import logit
+from scipy import special
 from scipy.stats import t as t_distribution
 from sklearn.base import clone
 
@@ -249,7 +249,7 @@ def npv(truth: np.ndarray, q: np.ndarray, threshold: float) -> float:
 
 def variance_of_logit(interval: Interval, patients: int) -> float:
     """Return the variance of the logit of an AUC from its 95 % interval by Student's t."""
-    width = float(logit(interval.upper) - logit(interval.lower))
+    width = float(special.logit(interval.upper) - special.logit(interval.lower))
     quantile = float(t_distribution.ppf(0.975, patients - 1))
     return (width / (2 * quantile)) ** 2
 
@@ -273,7 +273,7 @@ def one_effect(
     return {
         "effect": effect,
         "covered": float(interval.lower <= auc <= interval.upper),
-        "squared error": float((logit(interval.value) - logit(auc)) ** 2),
+        "squared error": float((special.logit(interval.value) - special.logit(auc)) ** 2),
         "variance": variance_of_logit(of_tested, patients),
         "AUC validated": interval.value,
         "AUC pooled": metrics.auc(regions.truth, folds.probability),
@@ -345,7 +345,7 @@ def one_rule(
     wide = clustered_auc(regions.truth, score, regions.patients, n_folds)
     covered = float(wide.lower <= auc <= wide.upper)
     covered_narrow = float(narrow.lower <= auc <= narrow.upper)
-    error = float(logit(narrow.value) - logit(auc))
+    error = float(special.logit(narrow.value) - special.logit(auc))
     return error, variance_of_logit(narrow, patients), covered, covered_narrow
 
 

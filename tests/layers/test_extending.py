@@ -73,9 +73,9 @@ CHANGES = {
     ],
     "run/stages/emit.py": [
         (
-            "        records.write_record(aside, record)\n",
-            "        records.write_record(aside, record)\n"
-            '        write_json(aside.digest, {"regions": len(judged.results)})\n',
+            "        records.write_record(new_files, record)\n",
+            "        records.write_record(new_files, record)\n"
+            '        write_json(new_files.digest, {"regions": len(judged.results)})\n',
         ),
         (
             "from cad.base.files import JsonObject",

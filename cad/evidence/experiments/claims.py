@@ -107,8 +107,8 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
     -------
     list of dict
         The claims with two more entries, ``other draws`` and ``shuffled``: how many of these runs
-        fulfil the claim, such as "19 of 20", or "" where there was no such run and where the verdict
-        is :data:`BY_CONSTRUCTION` or :data:`ELSEWHERE`. ``holds`` has the final verdict.
+        fulfil the claim, such as "19 of 20". They are "" where there was no such run, and where the
+        verdict is :data:`BY_CONSTRUCTION` or :data:`ELSEWHERE`. ``holds`` has the final verdict.
     """
     by_claim = rates.set_index("claim")
     weighed = []
