@@ -309,9 +309,9 @@ class MeasuredDecisions:
         ``n`` is the number of men with a decision. ``benign`` and ``malignant`` each hold a dict
         with three numbers: the men with that decision (``n``), those of them with histology
         (``known``), and those whose decision histology confirms (``right``). ``lately`` holds the
-        share of men who were called benign or malignant and the calibration, both among the latest
-        men with a decision (100 at most). It is ``decisions`` of ``patient_level`` in
-        ``metrics.json``.
+        share of men who were called benign or malignant and the calibration, both among the men
+        with a decision who are the last by their ids (100 at most). It is ``decisions`` of
+        ``patient_level`` in ``metrics.json``.
     waiting : int
         Number of studies without a decision because no region is drawn in them yet. It is
         ``waiting`` of ``n`` in ``metrics.json``.

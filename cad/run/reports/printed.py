@@ -199,9 +199,9 @@ def closing_lines(results: Results, metrics: Summary, decisions: MeasuredDecisio
     """Return the last lines that a run prints.
 
     The first line counts men, regions and decisions. If the model states which share of men it
-    decided at its training, the line also has the share of decided men among the latest men. The
-    second line names the first three men in the order of the index, and is left out where no man
-    has a result. Men whose results are held back are counted and not named.
+    decided at its training, the line also has the share of decided men among the last men by id.
+    The second line names the first three men in the order of the index, and is left out where no
+    man has a result. Men whose results are held back are counted and not named.
 
     Parameters
     ----------
@@ -238,8 +238,8 @@ def closing_lines(results: Results, metrics: Summary, decisions: MeasuredDecisio
 def _counts_of_run(results: Results, metrics: Summary, decisions: MeasuredDecisions) -> str:
     """Return in words how many regions of a run got each decision, and how many were decided.
 
-    If the latest men were compared with the training of the model, the share of decided men among
-    them is given beside that share in the training.
+    If the last men by id were compared with the training of the model, the share of decided men
+    among them is given beside that share in the training.
     """
     stated = decisions.regions["stated"]
     counts = []
@@ -311,16 +311,17 @@ def _common_reason(results: Results) -> str:
 
 
 def _drift(metrics: Summary, decisions: MeasuredDecisions) -> list[str]:
-    """Return a line that compares two shares of decided men: the latest men, and at the training.
+    """Return a line that compares two shares of decided men: the last men, and at the training.
 
-    A man is decided if he is called benign or malignant. The list is empty if the run has no latest
-    men, or if the model does not state the share at its training.
+    The last men are those with the last ids. A man is decided if he is called benign or malignant.
+    The list is empty if the run has no last men, or if the model does not state the share at its
+    training.
     """
     men = metrics.patient_level
     latest = decisions.men.get("lately")
     if men is None or not latest or not latest["n"] or men.promised_share is None:
         return []
-    line = f"last {_many(latest['n'], 'man', 'men')}: {latest['decided']:.0%} decided"
+    line = f"last {_many(latest['n'], 'man', 'men')} by id: {latest['decided']:.0%} decided"
     line += f" ({men.promised_share:.0%} at the training)"
     if latest["intercept"] is not None:  # it is None without enough men with histology
         half_width = 1.96 * latest["error"]  # of the 95 % interval

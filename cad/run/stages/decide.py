@@ -37,7 +37,9 @@ SET_ERROR = 0.1
 the classes that are not ruled out at 90 % confidence.
 """
 LATELY = 100
-"""Number of the latest men of a cohort whose results show whether scanner or patients have changed.
+"""Number of men, the last by their ids, who show whether scanner or patients have changed.
+
+In a node, ids count up as men arrive, so the last ids are the latest men.
 """
 REAL_MEN = 30
 """Least number of men with histology on whom a model of simulated patients must be recalibrated
@@ -531,8 +533,8 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
         ``n`` is the number of men with a decision. ``benign`` and ``malignant`` each tell how many
         men have that decision (``n``), how many of these have histology (``known``) and how many
         histology confirms (``right``). ``lately`` has the share of men called benign or malignant,
-        and the calibration, among the latest 100 men with a decision. Drift, such as a change of
-        scanner, shows there first.
+        and the calibration, among the 100 men with a decision who are the last by their ids.
+        Where ids rise with time, drift, such as a change of scanner, shows there first.
     """
     decision = men["decision_before_histology"]
     has_histology = men["truth"].notna()
@@ -550,19 +552,20 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
 
 
 def _lately(men: pd.DataFrame) -> JsonObject:
-    """Return measures of the latest men with a decision, in whom a change of scanner shows first.
+    """Return measures of the men with a decision who are the last by their ids.
 
-    The measures are the share of men called benign or malignant, and the calibration.
+    Where ids rise with time, a change of scanner shows in these men first. The measures are the
+    share of men called benign or malignant, and the calibration.
     """
     decision = men["decision_before_histology"]
-    # The table lists men by their ids. So its last men are the latest where ids rise with time.
-    latest_men = men[decision != ""].tail(LATELY)
-    is_decided = decision.reindex(latest_men.index).isin(["benign", "malignant"])
-    men_with_truth = latest_men.dropna(subset=["truth", "probability"])
+    # The table lists men by their ids.
+    last_men = men[decision != ""].tail(LATELY)
+    is_decided = decision.reindex(last_men.index).isin(["benign", "malignant"])
+    men_with_truth = last_men.dropna(subset=["truth", "probability"])
     truth = men_with_truth["truth"].to_numpy(float)
     probability = men_with_truth["probability"].to_numpy(float)
     share_decided = intercept_error = intercept = np.nan
-    if len(latest_men):
+    if len(last_men):
         share_decided = float(is_decided.mean())
     if len(men_with_truth):
         # Standard error of the calibration intercept: 1 / sqrt(sum of p (1 - p)), with p the
@@ -571,7 +574,7 @@ def _lately(men: pd.DataFrame) -> JsonObject:
         intercept = calibration_intercept(truth, probability)
     content: JsonObject = json_safe(
         {
-            "n": len(latest_men),
+            "n": len(last_men),
             "decided": share_decided,
             "known": len(men_with_truth),
             "intercept": intercept,

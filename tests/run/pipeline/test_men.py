@@ -146,8 +146,8 @@ def test_the_closing_line_says_what_was_promised() -> None:
     said = PatientLevel(promised_share=0.45)
     decisions = MeasuredDecisions(men={"lately": last})
     assert _drift(Summary(patient_level=said), decisions) == [
-        "last 100 men: 50% decided (45% at the training); calibration in the large +0.30 ± 0.20 "
-        "over 80 with histology"
+        "last 100 men by id: 50% decided (45% at the training); calibration in the large "
+        "+0.30 ± 0.20 over 80 with histology"
     ]
     silent = Summary(patient_level=replace(said, promised_share=None))
     assert _drift(silent, decisions) == []
