@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from pathlib import Path
 
 import numpy as np
 import pydicom
@@ -25,9 +26,11 @@ from import_cases import (
     write_rois,
 )
 
+from cad.base.errors import CadError
 from cad.dicom.into.importer import import_source
 from cad.dicom.into.regions import Labelled, with_zones
 from cad.dicom.into.rules import ZonesRule
+from cad.dicom.into.unchanged import require_equal
 from cad.folders.cohort import read_cohort
 from cad.mri.imaging.nifti import read_dynamic, read_volume, write_volume
 from cad.mri.imaging.study import Roi
@@ -200,6 +203,13 @@ def test_corrected_pixels_under_the_same_uids_are_said(tmp_path, rules, series, 
     assert "voxels are other in the source now" in failure.problem
     assert failure.file.endswith(f"sub-P001_{image}.nii.gz")
     assert everything(out) == before
+
+
+def test_a_voxel_that_stays_nan_is_not_counted_as_changed():
+    had = np.array([[[np.nan, np.nan, 1.0, 2.0]]])
+    now = np.array([[[np.nan, 0.0, 1.0, 3.0]]])
+    with pytest.raises(CadError, match="2 of its 4 voxels are other in the source now"):
+        require_equal(Path("ADC.nii.gz"), had, now)
 
 
 def test_a_corrected_place_under_the_same_uids_is_said(tmp_path, rules):

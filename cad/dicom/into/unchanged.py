@@ -97,7 +97,9 @@ def require_equal(image: Path, had: np.ndarray, now: np.ndarray) -> None:
         raise CadError(text, file=image, hint=HINT)
     # A voxel that was NaN and still is has not changed. Only floats (kind "f") can be NaN.
     if not np.array_equal(had, now, equal_nan=had.dtype.kind == "f"):
-        differing = int(np.sum(had != now))
+        # NaN != NaN is true, so that voxels that stay NaN are left out of the count.
+        stays_nan = np.isnan(had) & np.isnan(now)
+        differing = int(np.sum((had != now) & ~stays_nan))
         text = (
             f"{differing} of its {had.size} voxels are other in the source now, under the same "
             "instances"
