@@ -156,11 +156,16 @@ def readers(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
 def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> Axes:
     """Plot the readers' interval p +- eta of every region, with a learner's probability q.
 
+    The interval is as wide as ``eta`` says, on the scale of probability. With the readers' spread
+    as ``eta`` it can be wider than the tube of a learner, for which the spread is multiplied by a
+    share kappa.
+
     Parameters
     ----------
     p, eta, q : array, shape (n,)
-        Readers' probability, its half-width, and a learner's (out-of-fold) probability. Regions are
-        ordered by p. Regions where one of the three values is NaN are left out.
+        Readers' probability, its spread (``eta`` of :func:`cad.consensus`), and a learner's
+        (out-of-fold) probability. Regions are ordered by p. Regions where one of the three values
+        is NaN are left out.
     ax : Axes, optional
         Axes to draw on; the current axes when not given.
 
@@ -182,7 +187,12 @@ def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> 
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['readers, p ± η', '2 inside, |q − p| ≤ η', '1 outside']
     """
-    columns = [np.asarray(values, dtype=float) for values in np.broadcast_arrays(p, eta, q)]
+    columns = [np.asarray(values, dtype=float) for values in (p, eta, q)]
+    shapes = [column.shape for column in columns]
+    # numpy would repeat an array of length 1 for every region.
+    if len(set(shapes)) > 1:
+        listed = ", ".join(str(shape) for shape in shapes)
+        raise CadError(f"p, eta and q must have one length; their shapes are {listed}")
     has_all = np.isfinite(columns).all(axis=0)
     table = np.array(columns)[:, has_all]
     if table.shape[-1] == 0:

@@ -145,6 +145,13 @@ def test_a_plot_without_its_arrays_says_so(tmp_path: Path) -> None:
         cad.plot.tube([np.nan], [0.1], [0.2])
 
 
+@pytest.mark.parametrize("eta", [[0.1, 0.2], [0.1]])
+def test_a_tube_of_other_lengths_is_refused(eta: list[float]) -> None:
+    message = rf"one length; their shapes are \(3,\), \({len(eta)},\), \(3,\)"
+    with pytest.raises(cad.CadError, match=message):
+        cad.plot.tube([0.25, 1.0, 0.5], eta, [0.3, 0.9, 0.9])
+
+
 def test_a_table_becomes_a_bundle_that_verifies(tmp_path: Path) -> None:
     X, scores, _, patients = table()
     belief = cad.consensus(scores)
