@@ -633,6 +633,8 @@ def _belief_of_readers(
     if outside.size:
         message = f"readers holds {outside[0]:g}, must be probabilities in [0, 1]"
         raise CadError(message, hint="a 5-point score s is (s - 1) / 4; cad.consensus reads scores")
+    # Every consensus rule takes histology; this one ignores it. The weights come from the readers'
+    # agreement alone.
     return AgreementReaders().fit(grades, truth).predict(grades).p
 
 

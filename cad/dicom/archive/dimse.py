@@ -481,13 +481,17 @@ class DimseArchive(interface.Protocolled):
             self.check(status, "N-ACTION", allowed=(SUCCESS,))
 
     def _send(self, dataset: Dataset, path: Path) -> str:
-        """Store an object by C-STORE and check that the archive lists it; return its remark."""
+        """Store an object by C-STORE and check that the archive lists it.
+
+        Return a remark on a warning with which the archive stored it, or an empty text. ``path`` is
+        not used: only DICOMweb names the file in its own error.
+        """
         try:
             status = self._association.send_c_store(dataset)
         except (ValueError, RuntimeError) as error:  # no agreement on objects of this class
             raise CadError(f"the archive does not take it: {error}") from error
         self.check(status, "C-STORE", allowed=(SUCCESS, *_WARNINGS))
-        self._prove(dataset)
+        self._wait_until_listed(dataset)
         code = int(status.Status)
         return "" if code == SUCCESS else f"stored with warning {code:#06x}"
 

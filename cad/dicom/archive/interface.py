@@ -270,7 +270,7 @@ class Protocolled(ABC):
         uid = str(dataset.SOPInstanceUID)
         return uid in self._instances(study, series, uid)
 
-    def _prove(self, dataset: Dataset) -> None:
+    def _wait_until_listed(self, dataset: Dataset) -> None:
         """Ask repeatedly for an object that the archive has confirmed, until the archive lists it.
 
         Raises
@@ -327,7 +327,10 @@ class Protocolled(ABC):
 
     @abstractmethod
     def _send(self, dataset: Dataset, path: Path) -> str:
-        """Store one object and check that the archive lists it; return the archive's remark."""
+        """Store one object, which was read from ``path``, and check that the archive lists it.
+
+        Return a remark for the user; empty without one.
+        """
 
 
 def too_much(name: str, limits: ArchiveLimits) -> CadError:

@@ -107,7 +107,7 @@ class WebArchive(interface.Protocolled):
         with self._speaking():
             answer = self._client.store_instances([dataset])
             check_stow_answer(answer, str(dataset.SOPInstanceUID), self.url, path)
-            self._prove(dataset)
+            self._wait_until_listed(dataset)
         return ""
 
     @contextmanager

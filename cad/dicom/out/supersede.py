@@ -153,12 +153,15 @@ def evidence_uids(dataset: Dataset) -> set[str]:
 
 
 def _reference_item(study_uid: str, results: list[Earlier]) -> Dataset:
-    """Return an item of the Hierarchical SOP Instance Reference Macro, which lists the results."""
+    """Return an item of the Hierarchical SOP Instance Reference Macro, which lists the results.
+
+    Objects of one series are listed in the order in which they stand in ``results``.
+    """
     item = Dataset()
     item.StudyInstanceUID = study_uid
     item.ReferencedSeriesSequence = []
-    # The series UIDs are sorted, because the object must not depend on the order of the archive's
-    # answers.
+    # The object must not depend on the order of the archive's answers. So the series UIDs are
+    # sorted here; :func:`earlier_results` has sorted the objects of each series.
     for uid in sorted({series_uid for _, series_uid, _ in results}):
         series = Dataset()
         series.SeriesInstanceUID = uid

@@ -142,8 +142,9 @@ def compare_consensus_rules(options: Options) -> Result:
     -------
     Result
         Five tables and remarks on them in words. The tables compare: learners for each choice of
-        labels that they learn from; learners with the shipped learner; the shipped learner for each
-        choice of labels; consensus rules by histology; and the readers.
+        labels that they learn from; each other learner with the shipped one, on the readers' mean
+        as labels; the shipped learner for each choice of labels; consensus rules by histology; and
+        the readers.
     """
     X, grades, truth, names = read_lesions(options.folder("the lesions"))
     scaled = _scaled_in_folds(X)
@@ -159,6 +160,7 @@ def compare_consensus_rules(options: Options) -> Result:
         compared[rule] = rivals
         shipped[f"labels {rule}"] = rivals.probabilities[SHIPPED]
         shipped_centred[f"labels {rule}"] = rivals.centred[SHIPPED]
+        # The consensus is judged by histology, so it must not have learned a lesion's own.
         consensus[rule] = _consensus_left_out(rule, grades, truth)
         sentences.append(f"Labels {rule}: {rivals.sentence}")
 
@@ -172,6 +174,9 @@ def compare_consensus_rules(options: Options) -> Result:
         centred=shipped_centred,
         n_folds=len(np.unique(names)),
     )
+    # ``n_folds`` is not given: it would widen all intervals for the chance of training, and two of
+    # the three rules learn nothing from histology. The rule "pooled" does, and its interval leaves
+    # this chance out.
     of_rules = compare_probabilities(
         consensus,
         names,
@@ -192,7 +197,8 @@ def compare_consensus_rules(options: Options) -> Result:
         "Consensus rules against histology": of_rules.table.drop(columns="note"),
         "Readers": skill,
     }
-    page = Result.of_words(table_beside(__file__), tables, lesions=len(X), features=X.shape[1])
+    templates = table_beside(__file__)  # of the page's title and setup, in mesejo2016.yaml
+    page = Result.of_words(templates, tables, lesions=len(X), features=X.shape[1])
     return replace(page, remarks=sentences)
 
 

@@ -251,7 +251,8 @@ def read_export(path: Path, key: JsonObject) -> JsonObject:
     ------
     CadError
         When the export was changed, is of another study, names an unknown reader, case or region,
-        or has a score off its scale.
+        or has a score off its scale. When an outline is one that the study did not ask for, is of
+        a case that showed the tool, or has voxels outside of what the page showed.
     """
     with reading(path, "no whole export", hint=AGAIN):
         content = _checked_content(path)
@@ -263,6 +264,8 @@ def read_export(path: Path, key: JsonObject) -> JsonObject:
                 f"{key['study']}",
                 hint="give the folder whose pages the reader used",
             )
+        # The study's name is a hash of its settings, the scale among them. An export of this study
+        # that states no scale is therefore on the study's scale.
         if content.get("scale", key["scale"]) != key["scale"]:
             raise CadError(f"the export is on another scale than {key['scale']}", hint=AGAIN)
         _require_readings(content, key)

@@ -282,13 +282,14 @@ def _filtered_along_axes(
 def _laplacian(
     values: np.ndarray, gauss: np.ndarray, second_derivative: np.ndarray, chosen: FilterSettings
 ) -> np.ndarray:
-    """Return an image's response to the Laplacian of Gaussian, from its kernels of one dimension.
+    """Return an image's response to the Laplacian of Gaussian, a filter made of two 1D kernels.
 
-    ``gauss`` is the Gaussian, and ``second_derivative`` its second derivative, both per voxel.
+    The kernel ``gauss`` is a Gaussian, and the kernel ``second_derivative`` its second derivative.
+    Both count distance in voxels and not in mm, and so does the response.
     """
     # IBSI defines the Laplacian of Gaussian by one kernel that fills a cube. This kernel is a sum
     # of one term per axis: the second derivative along this axis, times Gaussians along the other
-    # axes. Each term is therefore computed by filters of one dimension, one after another.
+    # axes. Each term is therefore computed by 1D filters, one after another.
     smooth = values
     laplacian = np.zeros_like(values)
     for axis in _filter_axes(chosen):

@@ -113,6 +113,8 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
     PipelineSettings
         A copy without ``auto`` in these settings.
     """
+    images = settings.images
+    perfusion = settings.features.perfusion
 
     def choice(n_with: int, n_studies: int, key: str, choices: tuple[str, str]) -> dict[str, str]:
         """Return the first choice for a setting if every study allows it, else the second.
@@ -127,8 +129,6 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
         all_have_it = n_studies > 0 and n_with == n_studies
         return {key: choices[0] if all_have_it else choices[1]}
 
-    perfusion = settings.features.perfusion
-    images = settings.images
     perfusion_choices = {
         **choice(facts.flip_angles, facts.dce, "t1", ("vfa", "fixed")),
         **choice(facts.vessel, facts.dce, "arterial_input", ("measured", "parker")),

@@ -180,7 +180,7 @@ class Bundle:
         return positive_probability(self.estimator, rows)
 
     def unfilled(self, X: pd.DataFrame) -> tuple[int, str] | None:
-        """Return the first missing value, if the model gives no probability where one is missing.
+        """Return where the first missing value is, if the model gives no probability without it.
 
         Parameters
         ----------
@@ -610,6 +610,8 @@ def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
             file=folder,
             hint="name the folder that a training wrote, with its metadata.json",
         )
+    # A process may have been killed while it replaced this bundle. Its change is completed first,
+    # so that no files of two versions are read.
     settle(folder)
     names_present = set()
     for path in folder.iterdir():
@@ -622,6 +624,7 @@ def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
             f"missing or additional: {', '.join(sorted(names_present ^ names_expected))}",
             file=folder,
         )
+    # No file may be larger than 512 MiB. Of JSON files ``read_bytes`` below takes at most 32 MiB.
     for name in names_present:
         path = folder / name
         if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_ARRAYS:

@@ -71,8 +71,8 @@ class Preparation:
         Parameters
         ----------
         X : DataFrame, shape (n, n_features)
-            Features in the order of the training columns; T2 features are measured on
-            :attr:`scale`.
+            Features in the order of the training columns; T2 features are measured on Nyul's
+            scale of T2, :attr:`scale`, if the pipeline uses one.
         sites : sequence of str, length n
             Site of every row, empty where unknown; used for harmonisation only.
 

@@ -349,9 +349,9 @@ def compare_probabilities(
                         learner=learner,
                         reference=reference,
                         arrays=arrays,
-                        order=ranking,
-                        aim=truth_values,
-                        code=patient_of_row,
+                        ranking=ranking,
+                        truth_values=truth_values,
+                        patient_of_row=patient_of_row,
                         n_folds=n_folds,
                     )
     if not rows:
@@ -374,17 +374,17 @@ def _measure_rows(
     learner: str,
     reference: str,
     arrays: dict[str, np.ndarray],
-    order: dict[str, np.ndarray],
-    aim: np.ndarray,
-    code: np.ndarray,
+    ranking: dict[str, np.ndarray],
+    truth_values: np.ndarray,
+    patient_of_row: np.ndarray,
     n_folds: int | None,
 ) -> list[dict[str, object]]:
-    """Return the rows of one learner against one truth (``aim``): a row for each measure.
+    """Return the rows of one learner against one truth: a row for each measure.
 
-    ``arrays`` has the learners' probabilities, ``order`` the values by which they order regions,
-    and ``code`` the patient of every region.
+    ``arrays`` has the learners' probabilities, and ``ranking`` the values by which they order
+    regions. ``truth_values`` and ``patient_of_row`` have the truth and patient of every region.
     """
-    predicted = np.isfinite(aim) & np.isfinite(arrays[learner])
+    predicted = np.isfinite(truth_values) & np.isfinite(arrays[learner])
     both_predicted = predicted & np.isfinite(arrays[reference])
     rows: list[dict[str, object]] = []
     for measure in ("kl", "brier", "auc", "calibration_slope"):
@@ -398,19 +398,19 @@ def _measure_rows(
             # constants is opposite to the order of the labels.
             continue
         # AUC and slope are computed from centred scores, which can be compared between folds.
-        values_of_learners = order if measure in ("auc", "calibration_slope") else arrays
+        values_of_learners = ranking if measure in ("auc", "calibration_slope") else arrays
         learner_values = values_of_learners[learner]
         reference_values = values_of_learners[reference]
-        value = _value_of_measure(measure, aim[predicted], learner_values[predicted])
+        value = _value_of_measure(measure, truth_values[predicted], learner_values[predicted])
         # A slope is best at 1 and not at an extreme, so a difference of slopes has no meaning.
         difference = lower = upper = np.nan
         if learner != reference and both_predicted.any() and measure != "calibration_slope":
             difference, lower, upper = _paired_difference(
                 measure,
-                aim=aim[both_predicted],
+                aim=truth_values[both_predicted],
                 q=learner_values[both_predicted],
                 base=reference_values[both_predicted],
-                code=code[both_predicted],
+                code=patient_of_row[both_predicted],
                 n_folds=n_folds,
             )
         # Where the interval is not known (NaN), nothing is shown beyond chance.

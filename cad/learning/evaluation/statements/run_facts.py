@@ -109,14 +109,17 @@ class RunFacts:
         return self.run.get("kind") == "predict"
 
     @property
-    def patients_of_training(self) -> int:
-        """Return how many patients of a prediction were also in the training of its models."""
+    def patients_shared_with_training(self) -> int:
+        """Return how many patients of a prediction were also in the training of its models.
+
+        A patient counts once for each model that was trained on him.
+        """
         return sum(model.get("patients_of_training", 0) for model in self.models.values())
 
     @property
     def external(self) -> bool:
         """Return whether no patient of a prediction was in the training of its models."""
-        return self.predicted and self.patients_of_training == 0
+        return self.predicted and self.patients_shared_with_training == 0
 
     @property
     def validated(self) -> bool:

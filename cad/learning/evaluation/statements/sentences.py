@@ -115,10 +115,15 @@ def _internal(facts: RunFacts) -> str:
 
 
 def _external_testing(facts: RunFacts) -> str:
-    """Return the sentence on whether any patient was in the model's training."""
+    """Return the sentence on whether a prediction is an external test of its model.
+
+    It is one if no patient was in the model's training.
+    """
+    # A validation tests on patients of the data from which its models learn. This is no external
+    # test.
     if not facts.predicted:
         return "None in this run."
-    shared = facts.patients_of_training
+    shared = facts.patients_shared_with_training
     if shared:
         return (
             f"Not external: {shared} of {facts.metrics.n.patients} patients carry ids of the "
