@@ -180,10 +180,12 @@ def mend(study: Study, which: list[Displacement]) -> Study:
     """
     mended = replace(study, notes=list(study.notes))
     for displacement in which:
+        # This changes ``mended`` in place.
         moved_together(mended, displacement.name, displacement.mend)
         if displacement.name == "dce" and _flips_lie_apart(study, displacement):
-            # The flip-angle images (and with them T1) fit T2 as they lie. The man may have moved
-            # after they were taken.
+            # The flip-angle images fit T2 as they lie: the man may have moved after they were
+            # taken. They get their old place again, and so does the map of the transmit field
+            # (``b1``), by which their angles are corrected when T1 is computed from them.
             mended.vfa = study.vfa
             mended.b1 = study.b1
             mended.notes.append(

@@ -1096,7 +1096,10 @@ def _where_cancer_is(results: Results, models: Sequence[JsonObject], words: Word
 
 
 def _other_regions(patient: PatientView, words: Wording) -> str:
-    """Name the regions that are not in the head of the page, and say how the head is ordered."""
+    """Name the regions that are not in the head of the page, and say how the head is ordered.
+
+    The head has a card for each of the most important regions.
+    """
     named = {
         "": "{regions} without a decision",
         "refer": "{regions} referred",
@@ -1115,7 +1118,9 @@ def _other_regions(patient: PatientView, words: Wording) -> str:
         listed = "; ".join(groups)
         text = words.say("Regions without a card of their own: {regions}.", regions=listed)
         sentences.append(text)
-    if len(patient.head) > 2:  # the first two are explained beside them
+    # The regions most suspicious to the tool and to the readers come first, and the page says so
+    # beside them. The order is therefore stated only if the head has more than these two.
+    if len(patient.head) > 2:
         sentences.append(
             words.say(
                 "Order: the tool's first, the readers' first, proven cancer, then by decision and "
