@@ -703,7 +703,8 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     ------
     CadError
         For bytes that are no parquet file, for a file that lacks one of the columns, and for a
-        table that needs too much memory.
+        table that needs too much memory. Only check_inflation() raises a CadError here: the child
+        process turns the errors of pyarrow into one.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -32,7 +32,7 @@ def grand_challenge(
         float | None,
         typer.Option("--without-regions", help="Likelihood of a study with nothing marked."),
     ] = None,
-    highest: Highest = False,
+    highest: Highest = False,  # whether a man without a probability gets his highest region's
     as_json: Json = False,
 ) -> None:
     """Score the one study of a Grand Challenge job.
@@ -43,6 +43,8 @@ def grand_challenge(
     from cad.hospital.contracts.grand_challenge import run_grand_challenge
 
     scored = run_grand_challenge(source, out, model, without_regions, highest)
+    # A study in which nothing is marked is not scored (None). It has the likelihood that the user
+    # gave for such studies.
     likelihood = without_regions
     if scored is not None:
         likelihood = scored.likelihood
