@@ -39,7 +39,7 @@ from cad.dicom.out.sr_reader import BELIEF, DECISION, EVALUATIONS, HIGH, IMAGES,
 from cad.dicom.own import MANUFACTURER
 from cad.folders.run_folder.schema import HISTOLOGY
 
-_EIGHT_NEIGHBOURS = np.ones((3, 3), bool)
+_EIGHT_NEIGHBOURS = np.ones((3, 3), bool)  # a pixel is connected to those at its corners, too
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def outlines(mask: np.ndarray) -> list[Outline]:
 
     Examples
     --------
-    The line around six pixels cuts off the corners of their square:
+    The line around 2 x 3 pixels cuts off the corners of their rectangle:
 
     >>> mask = np.zeros((1, 4, 5), bool)
     >>> mask[0, 1:3, 1:4] = True
@@ -90,6 +90,8 @@ def outlines(mask: np.ndarray) -> list[Outline]:
     """
     lines = []
     for z in np.flatnonzero(mask.any(axis=(1, 2))):
+        # A gap in the region that meets the outside at a corner of a pixel is no hole, because the
+        # line of find_contours() runs around it.
         filled = binary_fill_holes(mask[z], _EIGHT_NEIGHBOURS)
         # The mask is 1 inside and 0 outside, so that the level 0.5 is its border. A margin of one
         # pixel around the image closes the lines of regions at the image's edge.
