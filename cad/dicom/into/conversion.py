@@ -28,7 +28,7 @@ from cad.dicom.into.sources import SourceStudy, by_series
 from cad.dicom.into.unchanged import changed_since, require_equal, require_same
 from cad.mri.imaging import nifti
 from cad.mri.imaging.diffusion import HIGH_B, trace
-from cad.mri.imaging.displacement import SAID_MM
+from cad.mri.imaging.displacement import NOTED_FROM_MM
 from cad.mri.imaging.displacement_search import with_displacements
 from cad.mri.imaging.frames import Frame, read_header
 from cad.mri.imaging.makers import maker
@@ -149,8 +149,8 @@ def read_back(
     Returns
     -------
     list of str
-        Notes for the user, one sentence each: what is missing, which images lie beside T2, and
-        whose displacement could not be measured.
+        Notes for the user, one sentence each: what is missing, which images are displaced
+        against T2, and whose displacement could not be measured.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def read_back(
     require_plausible(study, ranges)
     displaced = []
     for displacement in study.displacements:
-        if displacement.size_mm >= SAID_MM:  # less is smaller than a voxel
+        if displacement.size_mm >= NOTED_FROM_MM:  # less is smaller than a voxel
             displaced.append(displacement.sentence)
     unmeasured = [image.sentence for image in study.unmeasured]
     return [*study.missing_notes, *study.notes, *displaced, *unmeasured]

@@ -13,7 +13,7 @@ import numpy as np
 from cad.base.terms.modality import short_name
 from cad.mri.imaging.volume import Volume, triple
 
-SAID_MM = 2.0
+NOTED_FROM_MM = 2.0
 """Least displacement that an import reports; it is about the size of a voxel."""
 _RANGE_95 = 1.96  # standard errors from the middle to an end of the 95 % range
 _SECOND_SHARE = 0.35  # least share of the largest component that names a second direction
@@ -104,7 +104,7 @@ class Displacement:
         This is so if the displacement is as large as a voxel (2 mm), or larger than its own
         uncertainty.
         """
-        return self.size_mm >= SAID_MM or self.size_mm > _RANGE_95 * self.uncertainty_mm
+        return self.size_mm >= NOTED_FROM_MM or self.size_mm > _RANGE_95 * self.uncertainty_mm
 
     @property
     def sentence(self) -> str:

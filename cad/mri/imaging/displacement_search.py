@@ -16,7 +16,7 @@ from scipy.ndimage import gaussian_filter
 
 from cad.base.errors import CadError
 from cad.mri.imaging import geometry
-from cad.mri.imaging.displacement import ENOUGH_VOXELS, SAID_MM, Displacement, Unmeasured
+from cad.mri.imaging.displacement import ENOUGH_VOXELS, NOTED_FROM_MM, Displacement, Unmeasured
 from cad.mri.imaging.registration import dce_reference, moved_together
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
@@ -202,7 +202,7 @@ def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
     """
     mask = study.gland if study.gland is not None else study.roi_map
     # A small displacement makes no clear difference.
-    if study.dce is None or mask is None or not study.vfa or displacement.size_mm < SAID_MM:
+    if study.dce is None or mask is None or not study.vfa or displacement.size_mm < NOTED_FROM_MM:
         return False
     _, flip_image = max(study.vfa, key=lambda angle_and_image: angle_and_image[0])
     first_frame = study.dce.grid.with_array(study.dce.frames[0])

@@ -9,7 +9,7 @@ from cad.base.errors import CadError
 from cad.base.settings import ImageSettings
 from cad.base.terms.modality import HBV
 from cad.mri.imaging.diffusion import fit_adc, high_b
-from cad.mri.imaging.displacement import SAID_MM, Unmeasured
+from cad.mri.imaging.displacement import NOTED_FROM_MM, Unmeasured
 from cad.mri.imaging.displacement_search import compare_images, map_on_series, mend
 from cad.mri.imaging.frame_motion import still_frames
 from cad.mri.imaging.registration import Registration, align_study
@@ -99,10 +99,10 @@ def _mended(read: Study, out: Study, settings: ImageSettings, modalities: Sequen
         is_measured = not modalities or displacement.name in modalities
         if is_measured and displacement.most_mm >= settings.withdraw_from_mm:
             note += "; no decision is stated (images.registration: rigid may align it)"
-        # A displacement of SAID_MM or more is noted. If the image is moved back, other tissue is
-        # measured in its regions. Then a smaller displacement is noted, too, if it is larger than
-        # its own uncertainty.
-        if displacement.size_mm >= SAID_MM or (is_moved and displacement.is_notable):
+        # A displacement of NOTED_FROM_MM or more is noted. If the image is moved back, other tissue
+        # is measured in its regions. Then a smaller displacement is noted, too, if it is larger
+        # than its own uncertainty.
+        if displacement.size_mm >= NOTED_FROM_MM or (is_moved and displacement.is_notable):
             out.notes.append(note)
     mended = mend(out, moved_back)
     mended.displacements = tuple(displacements)
