@@ -249,6 +249,8 @@ class Receiver:
         too full.
         """
         data: Any = event.data
+        # _opened() has set how many bytes a connection may bring. A connection that it did not see
+        # may bring none, and is cut.
         before = self._bytes_left.get(event.assoc, 0.0)
         bytes_left = self._bytes_left[event.assoc] = before - len(data)
         try:
@@ -259,10 +261,12 @@ class Receiver:
             if before // _LOOK_BYTES != bytes_left // _LOOK_BYTES:
                 self.inbox.check_room()
         except (CadError, OSError) as error:
-            # The negative number is set before the connection is cut. So an instance that has
-            # already come completely is not acknowledged any more.
+            # _keep() handles an instance that has come completely, perhaps at this moment in
+            # another thread. It acknowledges none if this number is negative. So the number is set
+            # before the connection is cut.
             self._bytes_left[event.assoc] = -1.0
-            self._refuse(event.assoc.requestor.ae_title, error, 0)
+            # The status is only logged: a connection that is cut gets no answer.
+            self._refuse(event.assoc.requestor.ae_title, error, status=0)
             self._cut(event.assoc)
 
 
