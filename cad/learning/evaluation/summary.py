@@ -551,12 +551,24 @@ class _RegionColumns:
         )
 
 
-_CENTRED = "centred"
+_CENTRED_COLUMN = {
+    "probability": "centred",
+    "belief": "centred_belief",
+    "probability_images": "centred_images",
+}
+"""Column with the centred log-odds, by the column with the probabilities from which they are made.
+
+These are log-odds minus the base log-odds of the fold's model, with one spread for all folds
+(:mod:`cad.learning.evaluation.measures.centring`). By them regions of different folds are ranked.
+"""
 
 
 @dataclass(frozen=True)
 class _Score:
-    """Hold one number per region, and the values by which regions of different folds are ranked."""
+    """Hold one number per region, and the centred log-odds that rank regions of different folds.
+
+    ``centred`` is None outside a validation.
+    """
 
     value: np.ndarray
     centred: np.ndarray | None
@@ -574,11 +586,10 @@ class _Score:
         # value is used, and measures of a probability are left out.
         if np.isnan(value).all() and "decision_value" in frame:
             value = frame["decision_value"].to_numpy(dtype=float)
-        # The columns are ``centred``, ``centred_belief`` and ``centred_images``. Only a validation
-        # has them.
-        centred_column = _CENTRED
-        if column != "probability":
-            centred_column = f"{_CENTRED}_{column.removeprefix('probability_')}"
+        # Centred log-odds rank regions that models of different folds predicted. Their columns are
+        # ``centred`` beside ``probability``, ``centred_belief`` beside ``belief`` and
+        # ``centred_images`` beside ``probability_images``. Only a validation has folds.
+        centred_column = _CENTRED_COLUMN[column]
         if centred_column not in frame:
             return cls(value, centred=None)
         return cls(value, centred=frame[centred_column].to_numpy(dtype=float))

@@ -296,13 +296,17 @@ class Ranker(BinaryLearner):
     ) -> Floats | None:
         """Return scores of labelled rows, each by a learner that was not trained on the row.
 
-        The result is None if no folds can be made.
+        ``used`` has the numbers of the rows of X that have a weight above 0. ``sign``, ``weight``
+        and ``groups`` are about these rows, in this order. The result is None if no folds can be
+        made.
         """
         labelled = np.flatnonzero(sign)
-        most_folds = _units(sign[labelled], None if groups is None else groups[labelled])
         # There are at most as many folds as the rarer class has rows (with ``groups``: patients).
         # Each training set then has both classes. With one class alone there would be no pairs to
         # learn from.
+        most_folds = _size_of_rarer_class(
+            sign[labelled], None if groups is None else groups[labelled]
+        )
         folds = min(self.platt_folds, most_folds)
         if folds < 2:
             return None
@@ -326,6 +330,8 @@ class Ranker(BinaryLearner):
             learner.n_features_in_ = self.n_features_in_
             # ``train`` and ``left_out`` are positions among the used rows.
             train_rows = used[train]
+            # _rows() takes rows of X. If X is a kernel matrix, its columns are training rows, and
+            # _rows() takes only the columns of this fold's training rows.
             learner._fit_scores(
                 self._rows(X, rows=train_rows, used=used, train=train_rows),
                 sign[train],
@@ -386,7 +392,7 @@ def _are_probabilities(y: NDArray[Any]) -> bool:
     return in_range and bool(((y > 0) & (y < 1)).any())
 
 
-def _units(sign: Floats, groups: NDArray[Any] | None) -> int:
+def _size_of_rarer_class(sign: Floats, groups: NDArray[Any] | None) -> int:
     """Return the number of rows of the rarer class, or of its patients if ``groups`` are given.
 
     This is the largest number of folds that can all contain both classes.
