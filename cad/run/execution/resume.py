@@ -163,13 +163,16 @@ def _log_line(outcome: StudyOutcome) -> dict[str, object]:
 def _outcome_without_work(
     task: StudyTask, before: _EarlierOutcome, options: ExecutionOptions
 ) -> StudyOutcome | None:
-    """Return the outcome of a study with unchanged input, without opening a file.
+    """Return the outcome of a study without opening a file.
 
+    The caller has found that the study's input and settings are those of the outcome ``before``.
     None means that the study must be measured, or measured again after a failure.
     """
     study = task.ref.study_id
     if before.status == "failed":
-        # Without a key something other than the input made the study fail.
+        # The key is the hash of the input that made the study fail, or ``stopped`` if a limit did.
+        # It is empty where another cause, such as a full disk, may be gone now. Then the study is
+        # tried again.
         if options.retry_failed or not before.key:
             return None
         status = "failed"

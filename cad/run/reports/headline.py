@@ -542,8 +542,9 @@ def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wordin
     reasons. For any other region it says whether the region's number lies below, between or above
     the site's two limits.
     """
-    # Only a region that is referred for stated reasons has reasons against the thresholds. One that
-    # is referred because its number lies between the thresholds has none.
+    # Stated reasons can refer a region that the thresholds alone would call benign or malignant
+    # (``decision_model``). A region that is referred only because its number lies between the
+    # thresholds has no stated reasons.
     referred_for_reasons = region.decision == "refer" and bool(region.decision_reason)
     if referred_for_reasons and (not limits or region.decision_model not in _WOULD):
         # There is no decision of the thresholds that could be named beside the reasons.

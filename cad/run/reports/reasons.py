@@ -160,6 +160,8 @@ def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> Reas
         The largest contributions, and the sum of the other contributions; None if the region has no
         contributions.
     """
+    # Each row is about one feature. The contribution of a whole family stands in one row only, that
+    # of its main feature. So these rows stand for the families.
     ranked = [reason for reason in reasons if reason.contribution is not None]
     ranked.sort(key=lambda reason: -abs(reason.contribution or 0.0))
     if not ranked:
@@ -170,6 +172,7 @@ def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> Reas
     with_bar = ranked[:MOST]
     without_bar = ranked[MOST:]
     return ReasonSum(
+        # The log-odds of the average training region are the same in every row.
         average=ranked[0].average or 0.0,
         bars=[_bar(reason, columns.get(reason.feature), largest) for reason in with_bar],
         n_without_bar=len(without_bar),
