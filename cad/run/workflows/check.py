@@ -113,14 +113,15 @@ def check_study_of(
     ref : StudyRef
         The study.
     settings : PipelineSettings, optional
-        A model's settings. If they are given, the features of the model are measured, too.
+        A model's settings. If they are given, the features of the model are measured, too, unless
+        values of the study are implausible.
 
     Returns
     -------
     problems : list of CadError
         Errors because of which the study or a region cannot be measured.
     notes : list of str
-        Remarks that are no errors: on missing or replaced images and, if no settings are given, on
+        Remarks that are no errors: on missing or replaced images and, if nothing was measured, on
         regions that cannot be measured in one of the images.
     """
     from cad.mri.features.table import extract
@@ -148,15 +149,20 @@ def check_study_of(
     rois = [Roi(str(row.roi_id), int(row.label), str(row.zone)) for row in ref.rois.itertuples()]
     images = settings.images if settings else ImageSettings()
     modalities = settings.features.modalities if settings else ()
+    # Registration will move images to where T2 shows the same tissue. So the place in which they
+    # lie now need not be plausible.
     will_be_registered = images.registration != "none"
     try:
         study = with_displacements(read_study(ref.folder, ref.study_id, ref.participant_id, rois))
-        implausible_values = implausible(study, site_ranges(ref.folder, will_be_registered))
+        ranges = site_ranges(ref.folder, registered=will_be_registered)
+        implausible_values = implausible(study, ranges)
         problems += implausible_values
         prepared, _ = prepare_study(study, images, modalities)
         problems += wrong_sides(prepared, ref.rois)
         # A prediction would refuse a study with implausible values, so it need not be measured.
         if settings is not None and not implausible_values:
+            # The settings may assume the T1 of another field strength than the scanner's. The
+            # features of the dynamic series would then be wrong, and an error is raised.
             require_t1_of_the_field(prepared, settings)
             # check_study() is not called, because measuring reports the same problems.
             measured = extract(prepared, settings)
@@ -166,6 +172,7 @@ def check_study_of(
         return [*problems, error], []
     except OSError as error:
         return [*problems, refused(error).naming(patient=ref.participant_id, file=ref.folder)], []
+    # Nothing was measured, so the regions are checked by themselves.
     notes = [*_notes_on_images(prepared), *unreached_regions(prepared)]
     return [*problems, *check_study(prepared)], notes
 
