@@ -237,6 +237,13 @@ MEASURED: dict[str, tuple[str, Callable[[Json], Json], str]] = {
 }
 
 
+def test_a_patient_of_two_trainings_is_not_counted_twice() -> None:
+    """Of 15 patients the first model knows ten, and the second nine: at least ten, and not 19."""
+    models = {"a": {"patients_of_training": 10}, "b": {"patients_of_training": 9}}
+    run = PREDICTED | {"model": {"models": models}}
+    assert said("external_testing", run).startswith("Not external: at least 10 of 15 patients")
+
+
 def test_every_sentence_of_the_checklists_is_tested() -> None:
     used = {
         name

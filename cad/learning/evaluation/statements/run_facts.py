@@ -110,11 +110,13 @@ class RunFacts:
 
     @property
     def patients_shared_with_training(self) -> int:
-        """Return how many patients of a prediction were also in the training of its models.
+        """Return how many patients of a prediction were also in the training of one of its models.
 
-        A patient counts once for each model that was trained on him.
+        It is the largest number of one model. Several models may have been trained on different
+        patients, so that more patients may be shared. A run records numbers only, and no ids.
         """
-        return sum(model.get("patients_of_training", 0) for model in self.models.values())
+        numbers = [model.get("patients_of_training", 0) for model in self.models.values()]
+        return max(numbers, default=0)
 
     @property
     def external(self) -> bool:

@@ -125,9 +125,10 @@ def _external_testing(facts: RunFacts) -> str:
         return "None in this run."
     shared = facts.patients_shared_with_training
     if shared:
+        at_least = "at least " if len(facts.models) > 1 else ""
         return (
-            f"Not external: {shared} of {facts.metrics.n.patients} patients carry ids of the "
-            "model's training."
+            f"Not external: {at_least}{shared} of {facts.metrics.n.patients} patients carry ids of "
+            "the model's training."
         )
     return "External: no patient carries an id of the model's training; nothing was fitted."
 
