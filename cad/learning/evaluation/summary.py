@@ -551,16 +551,7 @@ class _RegionColumns:
         )
 
 
-_CENTRED_COLUMN = {
-    "probability": "centred",
-    "belief": "centred_belief",
-    "probability_images": "centred_images",
-}
-"""Column with the centred log-odds, by the column with the probabilities from which they are made.
-
-These are log-odds minus the base log-odds of the fold's model, with one spread for all folds
-(:mod:`cad.learning.evaluation.measures.centring`). By them regions of different folds are ranked.
-"""
+_CENTRED = "centred"
 
 
 @dataclass(frozen=True)
@@ -586,10 +577,14 @@ class _Score:
         # value is used, and measures of a probability are left out.
         if np.isnan(value).all() and "decision_value" in frame:
             value = frame["decision_value"].to_numpy(dtype=float)
-        # Centred log-odds rank regions that models of different folds predicted. Their columns are
-        # ``centred`` beside ``probability``, ``centred_belief`` beside ``belief`` and
-        # ``centred_images`` beside ``probability_images``. Only a validation has folds.
-        centred_column = _CENTRED_COLUMN[column]
+        # Only a validation has centred log-odds: log-odds minus the base log-odds of the fold's
+        # model, by which regions of different folds are ranked. The names of the columns are:
+        #   probability -> centred
+        #   belief -> centred_belief
+        #   probability_images -> centred_images
+        centred_column = _CENTRED
+        if column != "probability":
+            centred_column = f"{_CENTRED}_{column.removeprefix('probability_')}"
         if centred_column not in frame:
             return cls(value, centred=None)
         return cls(value, centred=frame[centred_column].to_numpy(dtype=float))
