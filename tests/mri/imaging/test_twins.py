@@ -50,7 +50,7 @@ def test_a_folder_gives_the_frames_that_its_files_give_alone(place, repository, 
         with suppress(CadError):
             if frame.lying:  # of the others pydicom gives all
                 np.testing.assert_array_equal(reader.plane(frame), PixelReader().plane(frame))
-    assert reader._alike
+    assert reader._form_of_layout
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_pixels_are_those_that_pydicom_reads(tags, syntax, repository, tmp_path)
         expected = pydicom.dcmread(frame.path).pixel_array
         np.testing.assert_array_equal(given, expected)
         assert given.dtype == expected.dtype
-    assert len(reader._alike) == 2
+    assert len(reader._form_of_layout) == 2
 
 
 def test_a_file_that_is_cut_off_is_refused_after_a_whole_one(repository, tmp_path):
