@@ -472,8 +472,10 @@ def _by_folds(
 
     Each table has three columns: ``probability``, ``ranking``, by which rows of different folds are
     ordered, and ``log_odds`` less the base of the fold, to which a calibration slope is fitted. As
-    in a validation (:func:`cad.run.stages.risk.validated_risk`), men are ordered by their ranks
-    among the men of the fit, and lesions by log-odds less the base in units of the fold's spread.
+    in a validation (:func:`cad.run.stages.risk.validated_risk`), the log-odds of lesions are in
+    units of the fold's spread, and those of men are not. Men and lesions are ordered by their ranks
+    among the men and lesions of the fit. Lesions of one category have equal probabilities in a
+    fold, and neither the base nor the spread puts the folds in the right order then.
     """
     columns = ["probability", "ranking", "log_odds"]
     of_men = pd.DataFrame(np.nan, index=men.index, columns=columns)
@@ -491,6 +493,10 @@ def _by_folds(
         of_lesions.loc[rows, "probability"] = predicted.probability[rows]
         of_category.loc[rows, "probability"] = data.belief[rows]
         taught = ~rows & np.isfinite(truth)
+        of_lesions.loc[rows, "ranking"] = ranked(
+            predicted.probability[rows], predicted.probability[taught]
+        )
+        of_category.loc[rows, "ranking"] = ranked(data.belief[rows], data.belief[taught])
         bases[number] = base_log_odds(truth[taught])
         spreads[0, number] = spread_of_log_odds(predicted.probability[taught])
         spreads[1, number] = spread_of_log_odds(data.belief[taught])
@@ -503,12 +509,11 @@ def _by_folds(
         )
     fold_of_lesion = np.searchsorted(names, folds)[of_man]
     for table, spread in zip((of_lesions, of_category), spreads, strict=True):
-        table["ranking"] = centred_log_odds(
+        table["log_odds"] = centred_log_odds(
             table["probability"].to_numpy(),
             bases[fold_of_lesion],
             stretch=stretches(spread)[fold_of_lesion],
         )
-        table["log_odds"] = table["ranking"]
     return of_men, of_lesions, of_category
 
 
