@@ -89,7 +89,7 @@ def test_rows_that_were_measured_on_different_days_state_the_day(repository: Pat
                 cell = row[head.index(name)]
                 n_days += name == "day"
                 assert re.fullmatch(r"2\d Nov", cell) if name == "day" else cell != "", row
-    assert n_days == 25
+    assert n_days == 28
     for section in page.split("\n## ")[1:]:
         dates = section.split("\n\n")[1]
         if re.search(r"\d (to|and) \d", dates):
